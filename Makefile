@@ -1,0 +1,48 @@
+# Two commands do everything on a bare Debian 12: `make run` and `make test`.
+PYTHON := .venv/bin/python
+JOBS ?= $(shell nproc)
+export JOBS
+
+.PHONY: help setup build run test test-all unit pytest includes lint format sanitize wheel clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup:  ## system packages, .venv, Python packages
+	@scripts/setup.sh
+
+build: setup  ## the extension, in place, and the C++ tests
+	@scripts/build.sh
+
+run: build  ## benchmark ResNet-50: eager against Glowplug, then the explanation
+	@.venv/bin/glowplug bench resnet50
+
+test: build includes unit  ## include rules, C++ tests, Python tests but the slow ones
+	$(PYTHON) -m pytest -q -m "not slow"
+
+test-all: build includes unit  ## test, with the slow ones
+	$(PYTHON) -m pytest -q
+
+includes:
+	$(PYTHON) scripts/check_includes.py
+
+unit: build
+	ctest --test-dir build/dev -j $(JOBS) --output-on-failure
+
+lint:  ## clang-format, clang-tidy, ruff, mypy, file sizes
+	@scripts/setup.sh lint
+	@scripts/lint.sh
+
+format:  ## rewrite sources in the project's format
+	@scripts/setup.sh lint
+	find src tests/unit -name '*.cpp' -o -name '*.h' -o -name '*.c' | xargs clang-format-22 -i
+	.venv/bin/ruff check --fix-only -q . ; .venv/bin/ruff format .
+
+sanitize: setup  ## the C++ tests under the address and undefined-behaviour sanitizers
+	@scripts/sanitize.sh
+
+wheel: setup  ## a wheel in dist/
+	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .
+
+clean:  ## remove what was built (.venv stays)
+	rm -rf build dist python/glowplug/_C*.so

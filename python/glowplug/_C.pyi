@@ -1,0 +1,36 @@
+"""The extension module: the engine. What is public of it is re-exported by the package."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+Lowered = Callable[..., Sequence[torch.Tensor]]
+Lower = Callable[[dict[str, Any]], Lowered]
+
+class Entry:
+    """What `compile` returns for one callable; owns its traces. Calling it records or replays."""
+
+    __dict__: dict[str, Any]
+    __wrapped__: Callable[..., Any]
+    def __init__(
+        self,
+        callable: Callable[..., Any],
+        name: str,
+        backend: str | Callable[..., Any] | None,
+        lower: Lower | None,
+        options: dict[str, object],
+        dynamic: bool | None,
+        fullgraph: bool,
+    ) -> None: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def describe(self) -> dict[str, Any]: ...
+    def reset(self) -> None: ...
+
+def reset() -> None: ...
+def counters() -> dict[str, dict[str, int]]: ...
+def compile_times() -> list[tuple[str, float, int]]: ...
+def set_stance(stance: str) -> None: ...
+def is_recording() -> bool: ...
+def profile_start() -> None: ...
+def profile_stop() -> list[dict[str, Any]]: ...

@@ -1,0 +1,5 @@
+"""``python -m glowplug``: the command line."""
+
+from .cli import main
+
+main()

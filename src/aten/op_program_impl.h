@@ -1,0 +1,64 @@
+#pragma once
+
+// Private to aten/: a trace's operators in the form in which they run.
+#include <vector>
+
+#include "aten/op_program.h"
+#include "aten/op_table_impl.h"
+
+namespace glowplug::aten {
+
+struct Values::Impl {
+  std::vector<c10::IValue> slots;  // None: absent, or an undefined tensor
+};
+
+struct OpProgram::Impl {
+  // How one operand is put on the stack.
+  struct Argument {
+    enum class Kind : uint8_t {
+      Constant,       // copy of constants[index]
+      FreshConstant,  // clone of the tensor constants[index]
+      Use,            // copy of the value slot
+      LastUse,        // the value slot is moved
+      Undefined,      // an undefined tensor
+      Tensors,        // a list of tensors: items [index, index + count)
+      OptionalTensors,
+    };
+    Kind kind;
+    uint32_t index = 0;
+    uint32_t count = 0;
+  };
+
+  struct Step {
+    enum class Kind : uint8_t { Skip, Operator, Lift, State };
+    Kind kind = Kind::Skip;
+    bool checksIdentity = false;  // whether a result is a known tensor depends on data
+    const c10::OperatorHandle* op = nullptr;
+    uint32_t arguments = 0, argumentsEnd = 0;  // into arguments
+    uint32_t results = 0, resultsEnd = 0;      // into results
+    uint32_t lengths = 0, lengthsEnd = 0;      // into lengths
+    uint32_t drops = 0, dropsEnd = 0;          // into drops
+    ir::StateChange state;
+  };
+
+  Impl(const ir::Trace& trace, OpTable::Impl& table) : trace(trace), table(table) {}
+
+  void compile(const std::vector<std::vector<common::ValueId>>& lastUses);
+  void compileOperator(const ir::Event& event, const std::vector<common::ValueId>& lastUses, Step& step);
+  Argument argument(const ir::Operand& operand, const c10::Argument& schema,
+                    const std::vector<common::ValueId>& lastUses, bool lift);
+
+  void push(torch::jit::Stack& stack, std::vector<c10::IValue>& slots, const Argument& argument) const;
+  c10::IValue pushed(std::vector<c10::IValue>& slots, const Argument& argument) const;
+  bool store(torch::jit::Stack& stack, std::vector<c10::IValue>& slots, const Step& step) const;
+  bool runStep(const Step& step, torch::jit::Stack& stack, std::vector<c10::IValue>& slots) const;
+
+  const ir::Trace& trace;
+  OpTable::Impl& table;
+  std::vector<Step> steps;  // one an event
+  std::vector<Argument> arguments, items;
+  std::vector<uint32_t> results, drops;
+  std::vector<int32_t> lengths;
+};
+
+}  // namespace glowplug::aten

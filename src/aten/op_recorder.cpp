@@ -1,0 +1,146 @@
+#include "aten/op_recorder.h"
+
+#include <fmt/format.h>
+
+#include "aten/op_recorder_impl.h"
+#include "common/check.h"
+
+namespace glowplug::aten {
+
+namespace {
+
+thread_local OpRecorder::Impl* currentRecorder = nullptr;
+
+void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  OpRecorder::Impl* recorder = currentRecorder;
+  if (recorder != nullptr) return recorder->call(op, stack);
+  // A recorder's thread state has leaked into another thread, or outlived it.
+  c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+  op.callBoxed(stack);
+}
+
+}  // namespace
+
+OpRecorder::OpRecorder(ir::Trace& trace, OpTable& table, OpSink& sink)
+    : impl_(std::make_unique<Impl>(trace, table, sink)) {}
+
+OpRecorder::~OpRecorder() {
+  if (currentRecorder == impl_.get()) stop();
+}
+
+void OpRecorder::start() {
+  GP_CHECK(currentRecorder == nullptr, "a recorder is already active on this thread");
+  currentRecorder = impl_.get();
+  impl_->modes = ThreadModes::now();
+  impl_->switches = globalSwitches();
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, true);
+}
+
+void OpRecorder::stop() {
+  GP_CHECK(currentRecorder == impl_.get(), "stopped on another thread, or twice");
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, false);
+  currentRecorder = nullptr;
+}
+
+OpRecorder::Pause::Pause() : included_(c10::impl::tls_is_dispatch_key_included(kRecorderKey)) {
+  if (included_) c10::impl::tls_set_dispatch_key_included(kRecorderKey, false);
+}
+
+OpRecorder::Pause::~Pause() {
+  if (included_) c10::impl::tls_set_dispatch_key_included(kRecorderKey, true);
+}
+
+common::ValueId OpRecorder::addInput(PyObject* tensor, common::SourceId source) {
+  const at::Tensor& input = THPVariable_Unpack(tensor);
+  if (common::ValueId known = impl_->valueOf(input); known.valid()) return known;
+  common::ValueId value = impl_->addValue(input, Py_TYPE(tensor), true);
+  impl_->trace.values[value.index()].source = source;
+  return value;
+}
+
+common::ValueId OpRecorder::addResult(PyObject* tensor) {
+  const at::Tensor& result = THPVariable_Unpack(tensor);
+  if (common::ValueId known = impl_->valueOf(result); known.valid()) return known;
+  common::ValueId value = impl_->addValue(result, Py_TYPE(tensor), true);
+  impl_->trace.values[value.index()].dataDependent = true;
+  return value;
+}
+
+common::ValueId OpRecorder::addAlias(PyObject* result, const char* op, PyObject* self) {
+  return impl_->addAlias(THPVariable_Unpack(result), op, THPVariable_Unpack(self));
+}
+
+void OpRecorder::addWrite(const char* op, PyObject* self, PyObject* other) {
+  impl_->addWrite(op, THPVariable_Unpack(self), other == Py_None ? at::Tensor() : THPVariable_Unpack(other));
+}
+
+void OpRecorder::addGenerator(PyObject* generator) {
+  impl_->generators.push_back(reinterpret_cast<THPGenerator*>(generator)->cdata);
+}
+
+void OpRecorder::syncState() {
+  if (!impl_->refused) impl_->syncState();
+}
+
+void OpRecorder::addAutocastClear() {
+  impl_->syncState();
+  impl_->emitState({ir::StateChange::Kind::AutocastClear, 0});
+}
+
+void OpRecorder::acceptState() {
+  impl_->modes = ThreadModes::now();
+  impl_->switches = globalSwitches();
+}
+
+common::ValueId OpRecorder::find(PyObject* tensor) const {
+  return impl_->valueOf(THPVariable_Unpack(tensor));
+}
+
+bool OpRecorder::isDataDependent(PyObject* tensor) const {
+  common::ValueId value = find(tensor);
+  return value.valid() && impl_->trace.values[value.index()].dataDependent;
+}
+
+void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (refused) {
+    c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+    return op.callBoxed(stack);
+  }
+  Call call{op, traitsOf(op)};
+  {
+    py::gil_scoped_acquire gil;
+    prepare(call, *stack);
+    sink.enterOperator();
+  }
+  try {
+    c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+    op.callBoxed(stack);
+  } catch (const std::exception& error) {
+    py::gil_scoped_acquire gil;
+    sink.leaveOperator();
+    // The program may catch it; at replay the operator would not even run.
+    refuse("operator_raised", c10::toString(op.operator_name()));
+    throw;
+  }
+  py::gil_scoped_acquire gil;
+  sink.leaveOperator();
+  if (!refused) finish(call, *stack);
+}
+
+// What Python does with `t.grad`, which has no operator.
+TORCH_LIBRARY(glowplug, library) {
+  library.def("grad(Tensor self) -> Tensor?", [](const at::Tensor& self) -> std::optional<at::Tensor> {
+    const at::Tensor& grad = self.grad();
+    return grad.defined() ? std::optional<at::Tensor>(grad) : std::nullopt;
+  });
+  library.def("set_grad(Tensor(a!) self, Tensor? grad) -> ()",
+              [](const at::Tensor& self, const std::optional<at::Tensor>& grad) {
+                self.mutable_grad() = grad.value_or(at::Tensor());
+              });
+}
+
+TORCH_LIBRARY_IMPL(_, DeferredInit, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+}  // namespace glowplug::aten

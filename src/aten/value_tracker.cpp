@@ -1,0 +1,75 @@
+#include "aten/value_tracker.h"
+
+namespace glowplug::aten {
+
+namespace {
+
+c10::StorageImpl* storageOf(const c10::TensorImpl& impl) {
+  return impl.has_storage() ? impl.unsafe_storage().unsafeGetStorageImpl() : nullptr;
+}
+
+WeakStorage weakStorage(const c10::TensorImpl& impl) {
+  return storageOf(impl) == nullptr ? WeakStorage(c10::intrusive_ptr<c10::StorageImpl>())
+                                    : impl.unsafe_storage().getWeakStorageImpl();
+}
+
+bool explicitGrad(const c10::TensorImpl& impl) {
+  auto* meta = static_cast<torch::autograd::AutogradMeta*>(impl.autograd_meta());
+  return meta != nullptr && meta->requires_grad_;
+}
+
+void refreshFrom(ValueTracker::Entry& entry, const c10::TensorImpl& impl) {
+  entry.explicitGrad = explicitGrad(impl);
+  if (entry.storage._unsafe_get_target() != storageOf(impl)) entry.storage = weakStorage(impl);
+}
+
+}  // namespace
+
+bool explicitGrad(const at::Tensor& tensor) { return explicitGrad(*tensor.unsafeGetTensorImpl()); }
+
+ValueTracker::Entry* ValueTracker::find(const at::Tensor& tensor) {
+  auto found = entries_.find(tensor.unsafeGetTensorImpl());
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const ValueTracker::Entry* ValueTracker::find(const at::Tensor& tensor) const {
+  auto found = entries_.find(tensor.unsafeGetTensorImpl());
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+void ValueTracker::add(const at::Tensor& tensor, common::ValueId value, bool external) {
+  Entry entry{WeakTensor(tensor.getIntrusivePtr()), weakStorage(*tensor.unsafeGetTensorImpl()), value, explicitGrad(tensor)};
+  entries_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(entry));
+  byValue_[value] = tensor.unsafeGetTensorImpl();
+  if (external) markExternal(tensor);
+}
+
+void ValueTracker::markExternal(const at::Tensor& tensor) { markExternal(*tensor.unsafeGetTensorImpl()); }
+
+void ValueTracker::markExternal(const c10::TensorImpl& impl) {
+  if (c10::StorageImpl* storage = storageOf(impl)) {
+    externalStorages_.try_emplace(storage, weakStorage(impl));
+  } else {
+    externalWithoutStorage_ = true;
+  }
+}
+
+void ValueTracker::refresh(common::ValueId value, bool external) {
+  auto found = byValue_.find(value);
+  // A tensor that has died meanwhile still has its TensorImpl, emptied: the weak reference keeps it.
+  if (found == byValue_.end()) return;
+  refreshFrom(entries_.at(found->second), *found->second);
+  if (external && storageOf(*found->second) != nullptr) markExternal(*found->second);
+}
+
+bool ValueTracker::storageChanged(const Entry& entry, const at::Tensor& tensor) {
+  return entry.storage._unsafe_get_target() != storageOf(*tensor.unsafeGetTensorImpl());
+}
+
+bool ValueTracker::isExternal(const at::Tensor& tensor) const {
+  c10::StorageImpl* storage = storageOf(*tensor.unsafeGetTensorImpl());
+  if (storage == nullptr || externalWithoutStorage_) return true;
+  return externalStorages_.count(storage) > 0;
+}
+
+}  // namespace glowplug::aten

@@ -1,0 +1,196 @@
+// Entries and segments as Python dicts: what reports, explain and graph backends read.
+
+#include <fmt/format.h>
+
+#include <map>
+#include <mutex>
+
+#include "engine/entry.h"
+#include "engine/python_values.h"
+#include "ir/printer.h"
+#include "ir/tables.h"
+
+namespace glowplug::engine {
+
+using common::Refusal;
+using common::ValueId;
+using cpython::Ref;
+
+namespace {
+
+std::mutex phaseLock;
+std::map<std::string, PhaseTime>& phases() {
+  static std::map<std::string, PhaseTime> table;
+  return table;
+}
+
+std::string siteText(const ir::Trace& trace, common::SiteId id) {
+  if (!id.valid()) return "";
+  const ir::Site& site = trace.sites[id.index()];
+  return fmt::format("{}:{}", site.file, site.line);
+}
+
+Ref refusalDict(const Refusal& refusal) {
+  const common::ReasonInfo& info = common::info(refusal.reason);
+  DictBuilder dict;
+  dict.set("reason", info.id);
+  dict.set("message", info.message);
+  dict.set("hint", info.hint);
+  dict.set("detail", refusal.detail);
+  dict.set("file", refusal.file);
+  dict.set("line", static_cast<int64_t>(refusal.line));
+  return dict.take();
+}
+
+std::string guardText(const CompiledTrace& trace, const ir::Guard& guard) {
+  const ir::Trace& t = trace.recording->trace;
+  std::string text =
+      fmt::format("{} {}", guard::pathText(t, guard.source), ir::nameOf(guard.kind));
+  if (guard.object.valid())
+    text += " " + cpython::ObjectTable::describe(trace.recording->objects.get(guard.object));
+  if (guard.meta.valid()) text += " " + trace.recording->ops.metaText(guard.meta);
+  if (guard.other.valid()) text += " " + guard::pathText(t, guard.other);
+  if (guard.kind == ir::PredicateKind::Length) text += fmt::format(" {}", guard.number);
+  return text;
+}
+
+// The texts of what the trace names are made only when somebody wants to read them.
+void fillTexts(const CompiledTrace& trace) {
+  ir::Trace& t = trace.recording->trace;
+  const cpython::ObjectTable& objects = trace.recording->objects;
+  for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
+    t.objectTexts.push_back(
+        cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
+}
+
+Ref traceDict(const CompiledTrace& trace) {
+  const ir::Trace& t = trace.recording->trace;
+  fillTexts(trace);
+  ListBuilder ops, names, breaks, guards;
+  for (const replay::Segment& segment : trace.plan->segments()) {
+    ops.add(static_cast<int64_t>(segment.operators));
+    ListBuilder inSegment;
+    for (size_t e = segment.begin; e < segment.end; e++)
+      if (t.events[e].kind == ir::EventKind::Op)
+        inSegment.add(trace.recording->ops.operatorName(t.events[e].op));
+    names.add(inSegment.take());
+  }
+  for (const Refusal& refusal : trace.breaks) breaks.add(refusalDict(refusal));
+  for (const ir::Guard& guard : t.guards) {
+    DictBuilder dict;
+    dict.set("text", guardText(trace, guard));
+    dict.set("kind", ir::nameOf(guard.kind));
+    dict.set("site", siteText(t, guard.site));
+    guards.add(dict.take());
+  }
+  int64_t forks = 0;
+  for (const ir::Event& event : t.events) forks += event.kind == ir::EventKind::Fork;
+  DictBuilder dict;
+  dict.set("graphs", static_cast<int64_t>(trace.plan->segments().size()));
+  dict.set("ops", ops.take());
+  dict.set("op_names", names.take());
+  dict.set("breaks", breaks.take());
+  dict.set("forks", forks);
+  dict.set("guards", guards.take());
+  dict.set("record_s", trace.recordSeconds);
+  dict.set("text", ir::print(t));
+  return dict.take();
+}
+
+// Operands as nested Python values; ("v", id) stands for a value.
+Ref operandValue(const CompiledTrace& trace, const ir::Operand& operand) {
+  switch (operand.kind) {
+    case ir::Operand::Kind::None:
+      return Ref::borrow(Py_None);
+    case ir::Operand::Kind::Value:
+      return Ref::steal(Py_BuildValue("(sI)", "v", operand.value.value));
+    case ir::Operand::Kind::Const:
+      return Ref::steal(trace.recording->ops.toPython(operand.constant));
+    case ir::Operand::Kind::List: {
+      ListBuilder list;
+      for (const ir::Operand& item : operand.items) list.add(operandValue(trace, item));
+      return list.take();
+    }
+  }
+  return Ref();
+}
+
+// A number for Python: the plan runs such an operator itself.
+bool givesScalar(const ir::Trace& trace, const ir::Event& event) {
+  for (ValueId id : event.results)
+    if (id.valid() && trace.values[id.index()].kind == ir::ValueKind::Scalar) return true;
+  return false;
+}
+
+Ref opDict(const CompiledTrace& trace, const ir::Event& event) {
+  ListBuilder args, results, lengths;
+  for (const ir::Operand& operand : event.operands) args.add(operandValue(trace, operand));
+  for (ValueId id : event.results) results.add(id.valid() ? static_cast<int64_t>(id.value) : -1);
+  for (int32_t length : event.resultLengths) lengths.add(static_cast<int64_t>(length));
+  DictBuilder dict;
+  dict.set("target", trace.recording->ops.operatorName(event.op));
+  dict.set("args", args.take());
+  dict.set("kwargs", Ref::steal(PyDict_New()));
+  dict.set("results", results.take());
+  dict.set("result_lengths", lengths.take());
+  dict.set("site", siteText(trace.recording->trace, event.site));
+  return dict.take();
+}
+
+}  // namespace
+
+void addPhaseTime(const char* phase, double seconds) {
+  std::lock_guard lock(phaseLock);
+  PhaseTime& entry = phases().try_emplace(phase, PhaseTime{phase, 0, 0}).first->second;
+  entry.seconds += seconds;
+  entry.count++;
+}
+
+std::vector<PhaseTime> phaseTimes() {
+  std::lock_guard lock(phaseLock);
+  std::vector<PhaseTime> result;
+  for (const auto& [name, time] : phases()) result.push_back(time);
+  return result;
+}
+
+void resetPhaseTimes() {
+  std::lock_guard lock(phaseLock);
+  phases().clear();
+}
+
+PyObject* describe(const Entry& entry) {
+  ListBuilder traces;
+  for (const auto& group : entry.groups())
+    for (const auto& trace : group->traces) traces.add(traceDict(*trace));
+  DictBuilder dict;
+  dict.set("name", entry.name());
+  dict.set("traces", traces.take());
+  dict.set("eager", entry.eager() ? refusalDict(*entry.eager()) : Ref::borrow(Py_None));
+  return dict.take().release();
+}
+
+PyObject* graphOf(const CompiledTrace& trace, size_t index, PyObject* const* fetched) {
+  const ir::Trace& t = trace.recording->trace;
+  const replay::Segment& segment = trace.plan->segments()[index];
+  const auto& wanted = trace.plan->wanted();
+  auto example = [&](ValueId id) -> PyObject* {
+    common::SourceId source = t.values[id.index()].source;
+    for (size_t i = 0; fetched && source.valid() && i < wanted.size(); i++)
+      if (wanted[i] == source) return fetched[i];
+    return Py_None;
+  };
+  ListBuilder inputs, ops, outputs;
+  for (ValueId id : segment.inputs)
+    inputs.add(Ref::steal(Py_BuildValue("(IO)", id.value, example(id))));
+  for (size_t e = segment.begin; e < segment.end; e++)
+    if (t.events[e].kind == ir::EventKind::Op && !givesScalar(t, t.events[e]))
+      ops.add(opDict(trace, t.events[e]));
+  for (ValueId id : segment.outputs) outputs.add(static_cast<int64_t>(id.value));
+  DictBuilder dict;
+  dict.set("inputs", inputs.take());
+  dict.set("ops", ops.take());
+  dict.set("outputs", outputs.take());
+  return dict.take().release();
+}
+
+}  // namespace glowplug::engine

@@ -1,0 +1,423 @@
+// The life of a call: step aside, find a trace whose guards hold, replay it; or record.
+
+#include "engine/entry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+
+#include "common/check.h"
+#include "common/events.h"
+#include "common/log.h"
+#include "cpython/tracing.h"
+#include "insight/counters.h"
+#include "trace/recorder.h"
+
+namespace glowplug::engine {
+
+using common::CallRecord;
+using common::Channel;
+using common::Reason;
+using common::Refusal;
+using cpython::Ref;
+using insight::counters;
+using insight::Stat;
+using replay::Outcome;
+
+namespace {
+
+std::atomic<uint64_t> nextEntry{1};
+std::atomic<Stance> currentStance{Stance::Default};
+thread_local bool recordingHere = false;
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// A refusal that depends on this call's arguments or luck, not on the program: try again another time.
+bool mayPass(Reason reason) {
+  return reason == Reason::exception || reason == Reason::tensor_subclass ||
+         reason == Reason::generator_input || reason == Reason::threads;
+}
+
+}  // namespace
+
+bool isRecording() { return recordingHere; }
+void setStance(Stance stance) { currentStance = stance; }
+Stance stance() { return currentStance; }
+
+// The times of one call, for whoever listens.
+struct Entry::Timing {
+  explicit Timing(const Entry& entry) : listening(common::listening()) {
+    if (listening) {
+      record.entry = entry.id_;
+      record.start_ns = now();
+    }
+  }
+  ~Timing() {
+    if (!listening) return;
+    record.total_ns = now() - record.start_ns;
+    common::emit(record);
+  }
+  int64_t mark() const { return listening ? now() : 0; }
+
+  bool listening;
+  CallRecord record;
+};
+
+Entry::Entry(PyObject* callable, std::string name, Backend backend, common::Options options,
+             bool fullgraph)
+    : callable_(Ref::borrow(callable)),
+      name_(std::move(name)),
+      backend_(std::move(backend)),
+      options_(options),
+      fullgraph_(fullgraph),
+      id_(nextEntry++) {}
+
+Entry::~Entry() = default;
+
+PyObject* Entry::original(const guard::Call& call) const {
+  return PyObject_Vectorcall(call.callee, call.args, call.positional, call.kwnames);
+}
+
+PyObject* Entry::stepAside(const guard::Call& call, const char* reason, Timing& timing) {
+  auto known = common::reasonNamed(reason);
+  counters().add(Stat::bypassed);
+  if (known) counters().addRefusal(*known);
+  timing.record.kind = CallRecord::Kind::Bypassed;
+  timing.record.reason = known ? common::info(*known).id : nullptr;
+  int64_t start = timing.mark();
+  PyObject* result = original(call);
+  timing.record.execute_ns = timing.mark() - start;
+  return result;
+}
+
+PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwnames) {
+  Ref callee = callable_;
+  guard::Call call{callee.get(), args, positional, kwnames};
+  if (!callee) {
+    PyErr_SetString(PyExc_RuntimeError, "this compiled function has been cleared");
+    return nullptr;
+  }
+  // Inside a recording the program's own frames are what matters: this one becomes part of them.
+  if (recordingHere) return original(call);
+  counters().add(Stat::calls);
+  Timing timing(*this);
+  Stance wanted = currentStance;
+  if (wanted == Stance::ForceEager) return stepAside(call, "stance", timing);
+  if (cpython::tracingActive()) return stepAside(call, "tracer_active", timing);
+  if (const char* reason = aten::bypassReason()) return stepAside(call, reason, timing);
+  if (eager_) {
+    counters().add(Stat::eager_calls);
+    timing.record.kind = CallRecord::Kind::Eager;
+    timing.record.reason = common::info(eager_->reason).id;
+    int64_t start = timing.mark();
+    PyObject* result = original(call);
+    timing.record.execute_ns = timing.mark() - start;
+    return result;
+  }
+  std::shared_ptr<TraceGroup> group = groupOfThread();
+  if (group) {
+    std::vector<PyObject*> fetched;
+    int64_t start = timing.mark();
+    std::optional<size_t> number = group->guards.match(call, fetched);
+    timing.record.guard_ns = timing.mark() - start;
+    PyObject* result = nullptr;
+    if (number && replay(*group, *number, call, fetched, &result, timing)) return result;
+    if (!number) noteMiss(group.get(), call);
+  } else if (!groups_.empty()) {
+    noteMiss(nullptr, call);
+  }
+  if (eager_) return original(call);
+  bool again = !groups_.empty();
+  if (again && wanted == Stance::EagerOnRecompile) return stepAside(call, "stance", timing);
+  if (again && wanted == Stance::FailOnRecompile) {
+    PyErr_Format(PyExc_RuntimeError,
+                 "glowplug: %s would have to be recorded again, which the stance fail_on_recompile "
+                 "forbids: %s",
+                 name_.c_str(), lastMiss_.c_str());
+    return nullptr;
+  }
+  if (recording_) return stepAside(call, "threads", timing);
+  return record(call, timing);
+}
+
+std::shared_ptr<TraceGroup> Entry::groupOfThread() {
+  for (size_t i = 0; i < groups_.size(); i++)
+    if (groups_[i]->state.matches()) {
+      if (i) std::rotate(groups_.begin(), groups_.begin() + i, groups_.begin() + i + 1);
+      return groups_[0];
+    }
+  return nullptr;
+}
+
+size_t Entry::traceCount() const {
+  size_t count = 0;
+  for (const auto& group : groups_) count += group->traces.size();
+  return count;
+}
+
+bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
+                   std::vector<PyObject*>& fetched, PyObject** result, Timing& timing) {
+  auto find = [&](size_t wanted) -> std::shared_ptr<CompiledTrace> {
+    for (const auto& trace : group.traces)
+      if (trace->number == wanted) return trace;
+    return nullptr;
+  };
+  std::shared_ptr<CompiledTrace> trace = find(number);
+  GP_CHECK(trace, "a matched trace exists");
+  int64_t start = timing.mark();
+  std::unique_ptr<replay::Suspended> suspended;
+  Outcome outcome = trace->plan->run(fetched.data(), suspended);
+  // Another trace that took the other side of the branch goes on where this one stopped.
+  for (size_t tries = 0; outcome.kind == Outcome::Kind::Exited && suspended && tries < 64; tries++) {
+    bool resumed = false;
+    std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
+    for (const auto& sibling : siblings) {
+      if (sibling == trace || !sibling->plan->covers(*suspended)) continue;
+      if (!group.guards.holds(sibling->number, call, fetched)) continue;
+      outcome = sibling->plan->resume(fetched.data(), suspended);
+      trace = sibling;
+      resumed = true;
+      break;
+    }
+    if (!resumed) break;
+  }
+  timing.record.execute_ns = timing.mark() - start;
+  timing.record.trace = static_cast<uint32_t>(trace->number);
+  switch (outcome.kind) {
+    case Outcome::Kind::Returned:
+    case Outcome::Kind::Raised:
+      counters().add(Stat::replays);
+      timing.record.kind = CallRecord::Kind::Replayed;
+      *result = outcome.result;
+      return true;
+    case Outcome::Kind::Retry: {
+      // An operator raised and nothing had been changed: the program itself shows the user where.
+      timing.record.kind = CallRecord::Kind::Exited;
+      int64_t again = timing.mark();
+      *result = original(call);
+      timing.record.execute_ns += timing.mark() - again;
+      return true;
+    }
+    case Outcome::Kind::Exited:
+      counters().add(Stat::side_exits);
+      lastMiss_ = fmt::format("a tensor's value took another way at event {}", outcome.event);
+      timing.record.kind = CallRecord::Kind::Exited;
+      return false;
+  }
+  return false;
+}
+
+void Entry::dropDead() {
+  for (auto& group : groups_) {
+    auto& traces = group->traces;
+    for (size_t i = traces.size(); i-- > 0;)
+      if (group->guards.isDead(traces[i]->number)) {
+        group->guards.remove(traces[i]->number);
+        traces.erase(traces.begin() + static_cast<ptrdiff_t>(i));
+      }
+  }
+  std::erase_if(groups_, [](const auto& group) { return group->traces.empty(); });
+}
+
+void Entry::noteMiss(TraceGroup* group, const guard::Call& call) {
+  counters().add(Stat::guard_failures);
+  if (!group) {
+    lastMiss_ = "torch state: " + groups_[0]->state.difference();
+  } else if (!group->traces.empty()) {
+    auto failure = group->guards.explain(group->traces.back()->number, call);
+    lastMiss_ = failure ? fmt::format("{}: expected {}, found {}", failure->path, failure->expected,
+                                      failure->found)
+                        : "unknown";
+    if (failure && common::logs(Channel::Recompiles))
+      common::log(Channel::Recompiles, "{}: {} ({}:{})", name_, lastMiss_, failure->site.file,
+          failure->site.line);
+  }
+  counters().addRecompile(lastMiss_);
+  dropDead();
+  if (traceCount() >= static_cast<size_t>(options_.maxTraces)) {
+    Refusal refusal;
+    refusal.reason = Reason::too_many_traces;
+    refusal.detail = fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(),
+                                 lastMiss_);
+    goEager(std::move(refusal));
+  }
+}
+
+// Once, on stderr, so that nobody wonders why a call is slow.
+void Entry::goEager(Refusal refusal) {
+  counters().addRefusal(refusal.reason);
+  Ref message = Ref::steal(PyUnicode_FromString(
+      fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
+  eager_ = std::move(refusal);
+  Ref logging = Ref::steal(PyImport_ImportModule("logging"));
+  Ref logger = logging ? Ref::steal(PyObject_CallMethod(logging.get(), "getLogger", "s", "glowplug"))
+                       : Ref();
+  Ref done = logger ? Ref::steal(PyObject_CallMethod(logger.get(), "warning", "sO", "%s",
+                                                     message.get()))
+                    : Ref();
+  if (!done) PyErr_Clear();
+}
+
+PyObject* Entry::record(const guard::Call& call, Timing& timing) {
+  struct Flag {
+    explicit Flag(bool& flag) : flag_(flag) {
+      flag_ = true;
+      recordingHere = true;
+    }
+    ~Flag() {
+      flag_ = false;
+      recordingHere = false;
+    }
+    bool& flag_;
+  };
+  trace::Recorder recorder(name_, {static_cast<size_t>(options_.maxEvents)});
+  Ref result;
+  int64_t start = now();
+  {
+    Flag flag(recording_);
+    result = Ref::steal(recorder.record(call.callee, call.args, call.positional, call.kwnames));
+  }
+  int64_t recorded = now();
+  double seconds = static_cast<double>(recorded - start) * 1e-9;
+  addPhaseTime("capture", seconds);
+  timing.record.execute_ns += recorded - start;
+  timing.record.kind = CallRecord::Kind::Recorded;
+  if (recorder.refusal()) {
+    timing.record.kind = CallRecord::Kind::Eager;
+    timing.record.reason = common::info(recorder.refusal()->reason).id;
+    return refused(*recorder.refusal(), std::move(result));
+  }
+  PyObject* installed = nullptr;
+  try {
+    installed = install(recorder.take(), call, seconds, recorder.breaks(), result);
+  } catch (const std::exception& error) {
+    Refusal refusal;
+    refusal.reason = Reason::internal_error;
+    refusal.detail = error.what();
+    goEager(std::move(refusal));
+    installed = result.release();
+  }
+  timing.record.record_ns += now() - recorded;
+  return installed;
+}
+
+PyObject* Entry::refused(const Refusal& refusal, Ref result) {
+  counters().addRefusal(refusal.reason);
+  common::log(Channel::Breaks, "{}: not recorded: {}", name_, refusal.text());
+  if (!result) return nullptr;  // the program raised: its exception stands
+  if (refusal.reason == Reason::opaque_call || refusal.reason == Reason::data_value ||
+      refusal.reason == Reason::disabled)
+    counters().addBreak(refusal.reason);
+  if (fullgraph_ && !mayPass(refusal.reason)) {
+    PyErr_Format(PyExc_RuntimeError, "glowplug: fullgraph=True, but the graph of %s breaks: %s",
+                 name_.c_str(), refusal.textWithHint().c_str());
+    return nullptr;
+  }
+  failedRecordings_++;
+  if (!mayPass(refusal.reason) ||
+      failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
+    goEager(refusal);
+  return result.release();
+}
+
+PyObject* Entry::install(std::shared_ptr<trace::Recording> recording, const guard::Call& call,
+                         double seconds, std::vector<Refusal> breaks, Ref result) {
+  int64_t start = now();
+  size_t event = 0;
+  if (const char* reason = replay::Plan::refusal(recording->trace, &event)) {
+    Refusal refusal;
+    refusal.reason = common::reasonNamed(reason).value_or(Reason::internal_error);
+    common::SiteId site = recording->trace.events[event].site;
+    if (site.valid()) {
+      refusal.file = recording->trace.sites[site.index()].file;
+      refusal.line = recording->trace.sites[site.index()].line;
+    }
+    return refused(refusal, std::move(result));
+  }
+  auto compiled = std::make_shared<CompiledTrace>();
+  compiled->recording = recording;
+  compiled->recordSeconds = seconds;
+  compiled->breaks = std::move(breaks);
+  compiled->plan = std::make_unique<replay::Plan>(recording->trace, recording->objects,
+                                                  recording->ops);
+  std::shared_ptr<TraceGroup> group = groupOfThread();
+  if (!group) {
+    group = std::make_shared<TraceGroup>();
+    group->state = std::move(*recording->state);
+    groups_.insert(groups_.begin(), group);
+  }
+  compiled->number = group->guards.add(recording->trace, recording->objects, recording->ops,
+                                       compiled->plan->wanted(), call);
+  for (const auto& other : group->traces) {
+    if (replay::Plan::join(*other->plan, *compiled->plan)) compiled->fork = true;
+  }
+  group->traces.push_back(compiled);
+  addPhaseTime("build", static_cast<double>(now() - start) * 1e-9);
+  counters().add(Stat::recordings);
+  counters().add(Stat::unique_graphs, compiled->plan->segments().size());
+  for (const auto& segment : compiled->plan->segments())
+    counters().add(Stat::ops_recorded, segment.operators);
+  if (compiled->fork) counters().add(Stat::forks);
+  for (const Refusal& broken : compiled->breaks) counters().addBreak(broken.reason);
+  if (backend_.lower) {
+    std::vector<PyObject*> fetched;
+    bool held = group->guards.holds(compiled->number, call, fetched);
+    lowerSegments(*compiled, held ? fetched.data() : nullptr);
+    if (PyErr_Occurred()) {
+      group->guards.remove(compiled->number);
+      std::erase(group->traces, compiled);
+      return nullptr;
+    }
+  }
+  return result.release();
+}
+
+void Entry::lowerSegments(CompiledTrace& trace, PyObject* const* fetched) {
+  int64_t start = now();
+  for (size_t i = 0; i < trace.plan->segments().size(); i++) {
+    if (!trace.plan->canLower(i)) {
+      common::log(Channel::Graphs, "{}: segment {} stays in tier 1: torch's state changes inside it",
+                  name_, i);
+      continue;
+    }
+    Ref graph = Ref::steal(graphOf(trace, i, fetched));
+    if (!graph) return;
+    Ref callable = Ref::steal(PyObject_CallOneArg(backend_.lower.get(), graph.get()));
+    if (!callable) return;
+    trace.plan->setBackend(i, callable.get());
+  }
+  addPhaseTime("lower", static_cast<double>(now() - start) * 1e-9);
+}
+
+void Entry::reset() {
+  // Traces may hold the last reference to something whose destructor calls back in here.
+  std::vector<std::shared_ptr<TraceGroup>> groups;
+  groups.swap(groups_);
+  eager_.reset();
+  failedRecordings_ = 0;
+  lastMiss_.clear();
+}
+
+int Entry::traverse(visitproc visit, void* arg) const {
+  Py_VISIT(callable_.get());
+  Py_VISIT(backend_.lower.get());
+  for (const auto& group : groups_)
+    for (const auto& trace : group->traces) {
+      if (int status = trace->plan->traverse(visit, arg)) return status;
+    }
+  return 0;
+}
+
+void Entry::clear() {
+  reset();
+  callable_ = Ref();
+  backend_.lower = Ref();
+}
+
+}  // namespace glowplug::engine

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/options.h"
+#include "common/reasons.h"
+#include "cpython/ref.h"
+#include "guard/guard_tree.h"
+#include "replay/plan.h"
+#include "trace/recording.h"
+
+namespace glowplug::engine {
+
+// What is to be done with a recording's segments.
+struct Backend {
+  std::string name = "native";
+  cpython::Ref lower;  // callable(graph: dict) -> callable(*tensors) -> tensors; nothing: tier 1
+};
+
+// One trace of an entry, ready to replay.
+struct CompiledTrace {
+  std::shared_ptr<trace::Recording> recording;
+  std::unique_ptr<replay::Plan> plan;
+  size_t number = 0;  // in its group's guard tree
+  double recordSeconds = 0;
+  std::vector<common::Refusal> breaks;
+  bool fork = false;  // branches off another trace at a tensor's value
+};
+
+// The traces recorded under one thread state of torch (grad mode, autocast, default dtype...).
+struct TraceGroup {
+  aten::StateSnapshot state;
+  guard::GuardTree guards;
+  std::vector<std::shared_ptr<CompiledTrace>> traces;
+};
+
+// What glowplug.compile() made of one callable: its traces, and the policy of when to record, replay or
+// step aside. Calls may come from any thread; the GIL protects the entry's own state, and a call keeps
+// the trace that it runs alive.
+class Entry {
+ public:
+  Entry(PyObject* callable, std::string name, Backend backend, common::Options options,
+        bool fullgraph);
+  ~Entry();
+  Entry(const Entry&) = delete;
+
+  // As vectorcall. New reference, or nullptr with a Python error set.
+  PyObject* call(PyObject* const* args, size_t positional, PyObject* kwnames);
+
+  // Forgets all traces; the next call records again.
+  void reset();
+
+  PyObject* callable() const { return callable_.get(); }
+  const std::string& name() const { return name_; }
+  const std::vector<std::shared_ptr<TraceGroup>>& groups() const { return groups_; }
+  const std::optional<common::Refusal>& eager() const { return eager_; }
+  uint64_t id() const { return id_; }
+
+  int traverse(visitproc visit, void* arg) const;
+  void clear();
+
+ private:
+  struct Timing;
+  PyObject* original(const guard::Call& call) const;
+  PyObject* stepAside(const guard::Call& call, const char* reason, Timing& timing);
+  PyObject* record(const guard::Call& call, Timing& timing);
+  PyObject* install(std::shared_ptr<trace::Recording> recording, const guard::Call& call,
+                    double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
+  PyObject* refused(const common::Refusal& refusal, cpython::Ref result);
+  void lowerSegments(CompiledTrace& trace, PyObject* const* fetched);
+  // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had matched.
+  bool replay(TraceGroup& group, size_t number, const guard::Call& call,
+              std::vector<PyObject*>& fetched, PyObject** result, Timing& timing);
+  std::shared_ptr<TraceGroup> groupOfThread();
+  size_t traceCount() const;
+  void dropDead();
+  void noteMiss(TraceGroup* group, const guard::Call& call);
+  void goEager(common::Refusal refusal);
+
+  cpython::Ref callable_;
+  std::string name_;
+  Backend backend_;
+  common::Options options_;
+  bool fullgraph_;
+  uint64_t id_;
+  std::vector<std::shared_ptr<TraceGroup>> groups_;  // most recently used first
+  std::optional<common::Refusal> eager_;             // set: stays eager, for this reason
+  std::string lastMiss_;                             // the guard that failed last, in words
+  size_t failedRecordings_ = 0;
+  bool recording_ = false;                           // some thread is recording this entry
+};
+
+// A recording is under way on this thread.
+bool isRecording();
+
+// What set_stance asks for, for all entries.
+enum class Stance { Default, ForceEager, EagerOnRecompile, FailOnRecompile };
+void setStance(Stance stance);
+Stance stance();
+
+// Seconds and counts by phase since the last reset: capture, build, lower.
+struct PhaseTime {
+  const char* phase;
+  double seconds;
+  uint64_t count;
+};
+std::vector<PhaseTime> phaseTimes();
+void addPhaseTime(const char* phase, double seconds);
+void resetPhaseTimes();
+
+// The entry as a dict for reports; new reference. bindings/ documents its keys.
+PyObject* describe(const Entry& entry);
+// A segment as a dict for backends that take graphs; new reference.
+PyObject* graphOf(const CompiledTrace& trace, size_t segment, PyObject* const* fetched);
+
+}  // namespace glowplug::engine

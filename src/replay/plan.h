@@ -1,0 +1,93 @@
+#pragma once
+
+#include <Python.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aten/op_program.h"
+#include "cpython/object_table.h"
+#include "ir/trace.h"
+
+namespace glowplug::replay {
+
+// A segment of a plan: a run of tensor operators between two points where a value must be concrete.
+struct Segment {
+  size_t begin = 0, end = 0;               // events
+  std::vector<common::ValueId> inputs;     // tensors used, made before begin
+  std::vector<common::ValueId> outputs;    // tensors made inside, needed after end
+  size_t operators = 0;                    // that a backend is given
+};
+
+// How a replay ended.
+struct Outcome {
+  enum class Kind {
+    Returned,   // result is set
+    Exited,     // a late guard met a case that this plan does not cover; nothing was committed, event names it
+    Raised,     // a Python error is set, and what the program did before it is committed
+    Retry,      // an operator raised and nothing was committed: the original callable can run from the start
+  };
+  Kind kind = Kind::Returned;
+  PyObject* result = nullptr;  // new reference
+  size_t event = 0;
+};
+
+class Suspended;
+
+// One trace made executable.
+//
+// Events run in order, but effects wait: all of them are committed, in order, when nothing that can fail
+// or exit is left (before an opaque call that could see them, and at the end). So until then a replay can
+// stop without a trace, and the original program can run from its start.
+class Plan {
+ public:
+  // The trace and tables must outlive the plan.
+  Plan(const ir::Trace& trace, const cpython::ObjectTable& objects, const aten::OpTable& ops);
+  ~Plan();
+  Plan(const Plan&) = delete;
+
+  // Why a trace cannot be replayed (the id of a reason) and the event it is about, or nullptr: a late
+  // guard stands after something that cannot be taken back.
+  static const char* refusal(const ir::Trace& trace, size_t* event);
+
+  // Sources whose objects a call needs (inputs, source recipes), in the order run() takes them.
+  const std::vector<common::SourceId>& wanted() const;
+  const std::vector<Segment>& segments() const;
+
+  // Whether a segment can be run by one call: no change of torch's state inside it, and no write after an
+  // operator whose number goes to Python.
+  bool canLower(size_t segment) const;
+  // Segment `index` is run by callable(*input tensors) -> tuple or list of output tensors from now on.
+  void setBackend(size_t index, PyObject* callable);
+
+  // Runs from the start. `fetched` are the objects at wanted(), borrowed; the plan takes what it keeps. When
+  // a late guard is not met, the outcome is Exited and `suspended` holds the replay at that event.
+  Outcome run(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);
+  // Goes on from where another plan stopped; this plan covers() the case. `fetched` as in run().
+  Outcome resume(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);
+
+  // When both plans begin with the same events and first differ in the outcome of a late guard, lets each
+  // take over from the other there, and returns true.
+  static bool join(Plan& first, Plan& second);
+  bool covers(const Suspended& suspended) const;
+
+  int traverse(visitproc visit, void* arg) const;
+
+  struct Impl;
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// A replay that stopped at a late guard. Dropping it ends the replay: torch's thread state and random
+// numbers are as before it.
+class Suspended {
+ public:
+  struct State;
+  explicit Suspended(std::unique_ptr<State> state);
+  ~Suspended();
+  std::unique_ptr<State> state;
+};
+
+}  // namespace glowplug::replay

@@ -1,0 +1,214 @@
+// The table of C callables, resolved once to the C definitions behind the names.
+//
+// A C function is recognised by its PyMethodDef (builtin functions, builtin methods and method
+// descriptors share it), a slot wrapper by its wrapperbase, a class by its address: whatever name a
+// program reaches it by.
+
+#include "trace/callees.h"
+
+#include <cstring>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "aten/op_table.h"
+#include "cpython/ref.h"
+
+namespace glowplug::trace {
+
+using cpython::Ref;
+
+namespace {
+
+struct Row {
+  const char* module;
+  const char* name;
+  CalleeKind kind;
+};
+
+constexpr Row kRows[] = {
+#define CALLEE(module, name, kind) {module, name, CalleeKind::kind},
+#include "trace/callees.def"
+#undef CALLEE
+};
+
+// What identifies the C code behind a callable; nullptr: not a C callable of a known kind.
+const void* identity(PyObject* callable) {
+  if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  PyTypeObject* type = Py_TYPE(callable);
+  if (type == &PyMethodDescr_Type || type == &PyClassMethodDescr_Type)
+    return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method;
+  if (type == &PyWrapperDescr_Type) {
+    // The wrapper's base is shared by all classes; the class that defines it tells them apart.
+    return callable;
+  }
+  if (PyType_Check(callable)) return callable;
+  return nullptr;
+}
+
+class Table {
+ public:
+  Table() {
+    for (const Row& row : kRows)
+      if (!isWildcard(row)) add(row);
+    for (const Row& row : kRows)
+      if (isWildcard(row)) addAll(row);
+  }
+
+  Callee find(PyObject* callable) const {
+    const void* key = identity(callable);
+    auto it = key ? kinds_.find(key) : kinds_.end();
+    return it == kinds_.end() ? Callee() : Callee{it->second, nullptr};
+  }
+
+ private:
+  static bool isWildcard(const Row& row) { return row.name[std::strlen(row.name) - 1] == '*'; }
+
+  static Ref resolve(const char* module, const std::string& path) {
+    Ref object = Ref::steal(PyImport_ImportModule(module));
+    size_t start = 0;
+    while (object && start < path.size()) {
+      size_t dot = path.find('.', start);
+      std::string part = path.substr(start, dot == std::string::npos ? dot : dot - start);
+      // A class's own entry, not a bound or inherited one.
+      Ref next;
+      if (PyType_Check(object.get())) {
+        PyObject* own = PyDict_GetItemString(
+            reinterpret_cast<PyTypeObject*>(object.get())->tp_dict, part.c_str());
+        next = Ref::borrow(own);
+        if (!next) PyErr_Clear();
+      }
+      if (!next) next = Ref::steal(PyObject_GetAttrString(object.get(), part.c_str()));
+      object = std::move(next);
+      start = dot == std::string::npos ? path.size() : dot + 1;
+    }
+    if (!object) PyErr_Clear();  // another version of torch or Python: no such callable
+    return object;
+  }
+
+  void add(const void* key, CalleeKind kind, PyObject* keep) {
+    if (!key || !kinds_.emplace(key, kind).second) return;
+    alive_.push_back(Ref::borrow(keep));
+  }
+
+  void add(const Row& row) {
+    Ref object = resolve(row.module, row.name);
+    if (!object) return;
+    PyObject* callable = object.get();
+    Ref inner;
+    if (Py_IS_TYPE(callable, &PyStaticMethod_Type) || Py_IS_TYPE(callable, &PyClassMethod_Type)) {
+      inner = Ref::steal(PyObject_GetAttrString(callable, "__func__"));
+      callable = inner ? inner.get() : callable;
+    }
+    add(identity(callable), row.kind, callable);
+  }
+
+  void addAll(const Row& row) {
+    std::string path = row.name;
+    path.resize(path.size() - 1);
+    if (!path.empty() && path.back() == '.') path.pop_back();
+    Ref owner = resolve(row.module, path);
+    if (!owner) return;
+    Ref names = Ref::steal(PyObject_Dir(owner.get()));
+    PyObject* dict = PyType_Check(owner.get())
+                         ? reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict
+                         : nullptr;
+    for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names.get()); i++) {
+      PyObject* name = PyList_GET_ITEM(names.get(), i);
+      Ref value = dict ? Ref::borrow(PyDict_GetItemWithError(dict, name))
+                       : Ref::steal(PyObject_GetAttr(owner.get(), name));
+      if (!value) {
+        PyErr_Clear();
+        continue;
+      }
+      if (PyType_Check(value.get()) && dict) continue;
+      add(identity(value.get()), row.kind, value.get());
+    }
+  }
+
+  std::unordered_map<const void*, CalleeKind> kinds_;
+  std::vector<Ref> alive_;
+};
+
+const Table& table() {
+  static const Table* table = new Table();
+  return *table;
+}
+
+std::string utf8(PyObject* text) {
+  const char* chars = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
+  if (!chars) PyErr_Clear();
+  return chars ? chars : "";
+}
+
+std::string attribute(PyObject* object, const char* name) {
+  Ref value = Ref::steal(PyObject_GetAttrString(object, name));
+  if (!value) PyErr_Clear();
+  return utf8(value.get());
+}
+
+}  // namespace
+
+Callee calleeModel(PyObject* callable) {
+  if (PyFunction_Check(callable) || PyMethod_Check(callable)) return {CalleeKind::Python, nullptr};
+  // A slot wrapper bound to an object ([].__len__): its descriptor is found on the type.
+  if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
+    Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+    Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
+    PyObject* descriptor =
+        name && self ? _PyType_Lookup(Py_TYPE(self.get()), name.get()) : nullptr;
+    return descriptor && Py_IS_TYPE(descriptor, &PyWrapperDescr_Type) ? table().find(descriptor)
+                                                                     : Callee();
+  }
+  if (PyCFunction_Check(callable)) {
+    // C++ functions bound by pybind11 share no PyMethodDef with their class; operators of torch.ops have no name.
+    PyObject* self = PyCFunction_GET_SELF(callable);
+    const char* name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+    if (self && name && !*name) return {CalleeKind::Tensor, nullptr};
+  }
+  return table().find(callable);
+}
+
+std::string calleeName(PyObject* callable) {
+  PyTypeObject* type = Py_TYPE(callable);
+  if (PyType_Check(callable)) return attribute(callable, "__module__") + "." + attribute(callable, "__qualname__");
+  if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
+      type == &_PyMethodWrapper_Type) {
+    std::string module = attribute(callable, "__module__");
+    std::string name = attribute(callable, "__qualname__");
+    return module.empty() || module == "builtins" ? name : module + "." + name;
+  }
+  if (PyFunction_Check(callable))
+    return attribute(callable, "__module__") + "." + attribute(callable, "__qualname__");
+  return std::string("an object of type ") + type->tp_name;
+}
+
+namespace {
+std::unordered_set<PyTypeObject*>& transparentCallables() {
+  static std::unordered_set<PyTypeObject*> types;
+  return types;
+}
+}  // namespace
+
+void addTransparentCallable(PyTypeObject* type) { transparentCallables().insert(type); }
+
+bool isTransparentCallable(PyTypeObject* type) { return transparentCallables().count(type) != 0; }
+
+CalleeKind pythonCalleeModel(PyObject* function) {
+  static const std::unordered_set<std::string> logOnly = {
+      "warnings.warn", "warnings.warn_explicit", "logging.Logger.debug", "logging.Logger.info", "logging.Logger.warning",
+      "logging.Logger.error", "logging.Logger.critical", "logging.Logger.exception",
+      "logging.Logger.log", "logging.debug", "logging.info", "logging.warning", "logging.error"};
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  PyObject* module = f->func_module;
+  if (f->func_dict && PyDict_GetItemString(f->func_dict, "_glowplug_disabled"))
+    return CalleeKind::Forbidden;
+  if (!module || !PyUnicode_Check(module)) return CalleeKind::Python;
+  const char* name = PyUnicode_AsUTF8(module);
+  if (!name || (std::strcmp(name, "logging") != 0 && std::strcmp(name, "warnings") != 0))
+    return PyErr_Clear(), CalleeKind::Python;
+  return logOnly.count(std::string(name) + "." + utf8(f->func_qualname)) ? CalleeKind::LogOnly
+                                                                        : CalleeKind::Python;
+}
+
+}  // namespace glowplug::trace

@@ -1,0 +1,141 @@
+#include "trace/provenance.h"
+
+#include "trace/well_known.h"
+
+namespace glowplug::trace {
+
+using common::SourceId;
+using cpython::Ref;
+
+void Provenance::remember(PyObject* object, SourceId source) {
+  if (sources_.emplace(object, source).second) alive_.push_back(Ref::borrow(object));
+}
+
+SourceId Provenance::intern(ir::Trace& trace, const ir::Source& source) {
+  auto key = std::tuple{source.step, source.parent.value, source.object.value, source.index};
+  auto [it, added] = interned_.emplace(key, SourceId(trace.sources.size()));
+  if (added) trace.sources.push_back(source);
+  return it->second;
+}
+
+PyObject* Provenance::canonical(PyObject* key) {
+  if (!PyUnicode_CheckExact(key)) return key;
+  if (!strings_) strings_ = Ref::steal(PyDict_New());
+  PyObject* known = PyDict_SetDefault(strings_.get(), key, key);
+  if (!known) PyErr_Clear();
+  return known ? known : key;
+}
+
+PyObject* Provenance::canonicalTuple(PyObject* tuple) {
+  std::string identity;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+    PyObject* item = canonical(PyTuple_GET_ITEM(tuple, i));
+    identity.append(reinterpret_cast<const char*>(&item), sizeof item);
+  }
+  auto [it, added] = tuples_.emplace(std::move(identity), Ref());
+  if (added) it->second = Ref::borrow(tuple);
+  return it->second.get();
+}
+
+bool Provenance::firstGuard(const ir::Guard& guard) {
+  uint32_t payload = guard.object.valid() ? guard.object.value : guard.meta.value;
+  return guards_.emplace(guard.kind, guard.source.value, payload, guard.other.value, guard.number)
+      .second;
+}
+
+bool Provenance::sameByNature(const ir::Trace& trace, SourceId first, SourceId second) {
+  auto fixed = [&](SourceId id) {
+    switch (trace.sources[id.index()].step) {
+      case ir::StepKind::Globals:
+      case ir::StepKind::Builtins:
+      case ir::StepKind::Closure:
+        return true;
+      default:
+        return false;
+    }
+  };
+  return fixed(first) && fixed(second);
+}
+
+void Provenance::addFreshFunction(PyObject* function) {
+  Ref weak = Ref::steal(PyWeakref_NewRef(function, nullptr));
+  if (weak)
+    freshFunctions_[function] = std::move(weak);
+  else
+    PyErr_Clear();
+}
+
+bool Provenance::isFreshFunction(PyObject* function) const {
+  auto it = freshFunctions_.find(function);
+  return it != freshFunctions_.end() && PyWeakref_GET_OBJECT(it->second.get()) == function;
+}
+
+Provenance::Written* Provenance::written(PyObject* container) {
+  auto it = written_.find(container);
+  return it == written_.end() ? nullptr : &it->second;
+}
+
+Provenance::Written& Provenance::startWriting(PyObject* container, Ref snapshot) {
+  Written& entry = written_[container];
+  if (!entry.keys) {
+    entry.snapshot = std::move(snapshot);
+    entry.keys = Ref::steal(PySet_New(nullptr));
+  }
+  return entry;
+}
+
+bool Provenance::isWritten(PyObject* container, PyObject* key) {
+  Written* entry = written(container);
+  if (!entry) return false;
+  if (entry->whole) return true;
+  int found = PySet_Contains(entry->keys.get(), key);
+  if (found < 0) PyErr_Clear();
+  return found == 1;
+}
+
+bool isConstant(PyObject* object) {
+  if (object == Py_None || object == Py_Ellipsis || object == Py_NotImplemented) return true;
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyLong_Type || type == &PyUnicode_Type || type == &PyBool_Type ||
+      type == &PyFloat_Type || type == &PyBytes_Type || type == &PyComplex_Type ||
+      type == &PyCode_Type || type == &PyRange_Type)
+    return true;
+  const WellKnown& known = wellKnown();
+  if (type == &PyTuple_Type || type == known.torchSize) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); i++)
+      if (!isConstant(PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  }
+  if (type == &PySlice_Type) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return isConstant(slice->start) && isConstant(slice->stop) && isConstant(slice->step);
+  }
+  if (type == &PyFrozenSet_Type) {
+    PyObject* item;
+    Py_ssize_t position = 0;
+    Py_hash_t hash;
+    while (_PySet_NextEntry(object, &position, &item, &hash))
+      if (!isConstant(item)) return false;
+    return true;
+  }
+  return type == known.dtype || type == known.device || type == known.layout ||
+         type == known.memoryFormat || type == known.qscheme;
+}
+
+bool isPinnable(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (PyFunction_Check(object) || PyType_Check(object) || PyModule_Check(object)) return true;
+  if (PyCFunction_Check(object)) {
+    // A builtin function; a builtin method bound to a mutable object is an object like others.
+    PyObject* self = PyCFunction_GET_SELF(object);
+    return !self || PyModule_Check(self) || PyType_Check(self) ||
+           wellKnown().isCapsuleLike(Py_TYPE(self));
+  }
+  if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
+      type == &PyMemberDescr_Type || type == &PyClassMethodDescr_Type || type == &PyProperty_Type ||
+      type == &PyStaticMethod_Type || type == &PyClassMethod_Type || type == &Py_GenericAliasType)
+    return true;
+  return wellKnown().isPinnableType(type);
+}
+
+}  // namespace glowplug::trace

@@ -1,0 +1,381 @@
+#include "trace/recorder.h"
+
+#include <fmt/format.h>
+
+#include "trace/evaluator.h"
+#include "trace/well_known.h"
+
+namespace glowplug::trace {
+
+using common::SourceId;
+using cpython::Ref;
+using ir::PredicateKind;
+using ir::StepKind;
+
+Recorder::Recorder(std::string name, Limits limits)
+    : recording_(std::make_shared<Recording>()), limits_(limits) {
+  recording_->trace.name = std::move(name);
+  ops_ = std::make_unique<aten::OpRecorder>(recording_->trace, recording_->ops, *this);
+}
+
+Recorder::~Recorder() = default;
+
+// From here on nothing is noted; the program goes on undisturbed.
+void Recorder::refuse(const char* reason, std::string detail) {
+  if (!active_) return;
+  SiteIdText where = siteText();
+  active_ = false;
+  auto known = common::reasonNamed(reason);
+  refusal_ = common::Refusal{known.value_or(common::Reason::internal_error), std::move(detail),
+                             where.file, where.line};
+}
+
+Recorder::SiteIdText Recorder::siteText() const {
+  if (frames_.empty()) return {};
+  cpython::FrameView frame(frames_.back());
+  PyCodeObject* code = frame.code();
+  auto text = [](PyObject* value) {
+    const char* chars = PyUnicode_AsUTF8(value);
+    return std::string(chars ? chars : "");
+  };
+  return {text(code->co_filename), text(code->co_qualname), frame.line()};
+}
+
+common::SiteId Recorder::site() {
+  if (frames_.empty()) return {};
+  cpython::FrameView frame(frames_.back());
+  auto key = std::pair<PyCodeObject*, int>{frame.code(), frame.instruction()};
+  auto [it, added] = sites_.emplace(key, common::SiteId(trace().sites.size()));
+  if (added) {
+    SiteIdText text = siteText();
+    trace().sites.push_back({text.file, text.function, text.line});
+  }
+  return it->second;
+}
+
+void Recorder::emit(ir::Event event) {
+  if (!active_) return;
+  if (trace().events.size() >= limits_.events)
+    return refuse("event_limit", fmt::format("more than {} events", limits_.events));
+  event.site = site();
+  trace().events.push_back(std::move(event));
+}
+
+void Recorder::bindRoots(PyObject* callee, PyObject* const* args, size_t positional,
+                         PyObject* kwnames) {
+  SourceId root = child(SourceId(), StepKind::Callee);
+  noteLoad(root, callee);
+  if (PyMethod_Check(callee)) {
+    noteLoad(child(root, StepKind::MethodFunc), PyMethod_GET_FUNCTION(callee));
+    noteLoad(child(root, StepKind::MethodSelf), PyMethod_GET_SELF(callee));
+  }
+  for (size_t i = 0; i < positional; i++)
+    noteLoad(child(SourceId(), StepKind::Arg, static_cast<int64_t>(i)), args[i]);
+  Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < named; i++)
+    noteLoad(child(SourceId(), StepKind::Kwarg, PyTuple_GET_ITEM(kwnames, i)),
+             args[positional + i]);
+}
+
+PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t positional,
+                           PyObject* kwnames) {
+  active_ = true;
+  recording_->state.emplace();
+  wellKnown();
+  bindRoots(callee, args, positional, kwnames);
+  Ref result;
+  {
+    EvaluationScope scope(*this);
+    ops_->start();
+    result = Ref::steal(call(callee, args, positional, kwnames));
+    ops_->stop();
+  }
+  if (!result) {
+    refuse("exception", Py_TYPE(PyErr_Occurred())->tp_name);
+  } else if (active_) {
+    finish(result.get());
+  }
+  active_ = false;
+  if (refusal_) recording_.reset();
+  return result.release();
+}
+
+void Recorder::finish(PyObject* result) {
+  if (!recording_->state->matches())
+    return refuse("state_left", recording_->state->difference());
+  ops_->syncState();
+  ir::Event event;
+  event.kind = ir::EventKind::Return;
+  event.recipes.push_back(recipe(result));
+  resolveEffects();
+  if (!active_) return;
+  emit(std::move(event));
+}
+
+// --- frames
+
+void Recorder::enterFrame(cpython::FrameView frame, bool resumed) {
+  frames_.push_back(frame.raw());
+  if (active_ && !resumed) noteFunction(frame);
+}
+
+void Recorder::leaveFrame(cpython::FrameView frame, PyObject*, bool) {
+  if (!frames_.empty() && frames_.back() == frame.raw()) frames_.pop_back();
+}
+
+void Recorder::madeFunction(PyObject* function) {
+  if (active_) provenance_.addFreshFunction(function);
+}
+
+// --- names
+
+PyObject* Recorder::loadGlobal(cpython::FrameView frame, PyObject* name) {
+  PyObject* result = Operations::loadGlobal(frame, name);
+  if (!active_ || !result) return result;
+  PyObject* globals = frame.globals();
+  if (!provenance_.firstGlobal(globals, name)) return result;
+  noteGlobal(globals, frame.builtins(), name, result);
+  return result;
+}
+
+void Recorder::noteGlobal(PyObject* globals, PyObject* builtins, PyObject* name, PyObject* value) {
+  SourceId source = provenance_.find(globals);
+  if (!source.valid()) return;
+  if (PyDict_GetItemWithError(globals, name)) {
+    if (!provenance_.isWritten(globals, name))
+      noteLoad(child(source, StepKind::DictItem, name), value);
+    return;
+  }
+  guard(PredicateKind::Missing, source, provenance_.canonical(name));
+  SourceId builtinsSource = provenance_.find(builtins);
+  if (builtinsSource.valid()) noteLoad(child(builtinsSource, StepKind::DictItem, name), value);
+}
+
+PyObject* Recorder::loadName(cpython::FrameView frame, PyObject* name) {
+  PyObject* result = Operations::loadName(frame, name);
+  if (!active_ || !result) return result;
+  PyObject* locals = frame.locals();
+  if (locals && locals != frame.globals()) {
+    int found = PyMapping_HasKey(locals, name);
+    if (found) return result;
+  }
+  noteGlobal(frame.globals(), frame.builtins(), name, result);
+  return result;
+}
+
+int Recorder::storeName(cpython::FrameView frame, PyObject* name, PyObject* value) {
+  if (active_ && frame.locals() == frame.globals()) return storeGlobal(frame, name, value);
+  return Operations::storeName(frame, name, value);
+}
+
+int Recorder::storeGlobal(cpython::FrameView frame, PyObject* name, PyObject* value) {
+  if (!active_) return Operations::storeGlobal(frame, name, value);
+  PyObject* globals = frame.globals();
+  if (provenance_.find(globals).valid()) {
+    beforeWrite(globals);
+    wroteKey(globals, name);
+  }
+  int status = Operations::storeGlobal(frame, name, value);
+  if (status == 0 && provenance_.find(globals).valid()) {
+    if (value)
+      emitEffect(ir::EffectKind::SetItem, {globals, name, value});
+    else
+      emitEffect(ir::EffectKind::DelItem, {globals, name});
+  }
+  return status;
+}
+
+PyObject* Recorder::loadCell(PyObject* cell) {
+  PyObject* result = Operations::loadCell(cell);
+  if (!active_) return result;
+  SourceId source = provenance_.find(cell);
+  if (!source.valid() || provenance_.written(cell)) return result;
+  if (result)
+    noteLoad(child(source, StepKind::CellContents), result);
+  else
+    guard(PredicateKind::Unset, source);
+  return result;
+}
+
+void Recorder::storeCell(PyObject* cell, PyObject* value) {
+  if (active_ && provenance_.find(cell).valid()) {
+    provenance_.startWriting(cell, Ref()).whole = true;
+    if (value)
+      emitEffect(ir::EffectKind::SetCell, {cell, value});
+    else
+      emitEffect(ir::EffectKind::SetCell, {cell});
+  }
+  Operations::storeCell(cell, value);
+}
+
+// The import system is not looked into: a module that is imported stays, and running a module's body is
+// not part of the program's result.
+PyObject* Recorder::importName(cpython::FrameView frame, PyObject* name, PyObject* fromlist,
+                               PyObject* level) {
+  if (!active_) return Operations::importName(frame, name, fromlist, level);
+  EvaluationPause pause;
+  aten::OpRecorder::Pause opsPause;
+  PyObject* module = Operations::importName(frame, name, fromlist, level);
+  if (module && PyModule_Check(module)) pinned(module);
+  return module;
+}
+
+PyObject* Recorder::importFrom(PyObject* module, PyObject* name) {
+  if (!active_ || !PyModule_Check(module)) return Operations::importFrom(module, name);
+  SourceId place = readAttr(module, name);
+  PyObject* result = Operations::importFrom(module, name);
+  if (result && place.valid()) noteLoad(place, result);
+  return result;
+}
+
+// --- operators on values
+
+void Recorder::onOp(ir::Event event) { emit(std::move(event)); }
+
+void Recorder::onRefuse(const char* reason, const std::string& detail) { refuse(reason, detail); }
+
+void Recorder::enterOperator() { pauses_.push_back(std::make_unique<EvaluationPause>()); }
+void Recorder::leaveOperator() { pauses_.pop_back(); }
+
+void Recorder::onScalar(common::ValueId value, PyObject* scalar) {
+  if (!active_) return;
+  pendingScalars_.emplace_back(value, Ref::borrow(scalar));
+  if (!expectScalar_) pinPending();
+}
+
+void Recorder::forkOn(common::ValueId value, PyObject* expected) {
+  ir::Event event;
+  event.kind = ir::EventKind::Fork;
+  event.value = value;
+  event.expected = objectId(expected);
+  emit(std::move(event));
+}
+
+void Recorder::pinPending() {
+  for (auto& [value, scalar] : pendingScalars_) forkOn(value, scalar.get());
+  pendingScalars_.clear();
+}
+
+void Recorder::useScalar(PyObject* value) {
+  if (scalars_.empty() || !active_) return;
+  auto it = scalars_.find(value);
+  if (it == scalars_.end()) return;
+  common::ValueId id = it->second;
+  scalars_.erase(it);
+  if (clocks_.count(id.value))
+    return refuse("data_value", "a clock's reading decides what the program does");
+  forkOn(id, value);
+}
+
+void Recorder::useSizes(PyObject* tensor) {
+  if (!active_ || !ops_->isDataDependent(tensor)) return;
+  common::ValueId value = ops_->find(tensor);
+  if (!value.valid() || !sized_.insert(value.value).second) return;
+  Ref shape = Ref::steal(PyObject_GetAttrString(tensor, "shape"));
+  ir::Event event;
+  event.kind = ir::EventKind::Sizes;
+  event.value = value;
+  for (Py_ssize_t i = 0; shape && i < PyTuple_GET_SIZE(shape.get()); i++)
+    event.sizes.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(shape.get(), i)));
+  emit(std::move(event));
+}
+
+bool Recorder::is(PyObject* left, PyObject* right) {
+  if (active_ && left != right && !isConstant(left) && !isConstant(right)) {
+    SourceId l = provenance_.find(left), r = provenance_.find(right);
+    if (l.valid() && r.valid() && !isPinnable(left) && !isPinnable(right))
+      guardOther(PredicateKind::NotSameAs, l, r);
+  }
+  return Operations::is(left, right);
+}
+
+PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
+  if (active_) {
+    deepRead(left);
+    deepRead(right);
+    if (left != right && !aten::isTensor(left) && !aten::isTensor(right)) is(left, right);
+  }
+  PyObject* result = Operations::compare(op, left, right);
+  if (result && active_ && aten::isTensor(result)) noteTensorResult(result, "comparison");
+  return result;
+}
+
+PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
+  if (!active_) return Operations::binary(op, left, right);
+  deepRead(left);
+  deepRead(right);
+  constexpr int kFirstInplace = 13;  // NB_INPLACE_ADD
+  bool writes = op >= kFirstInplace && provenance_.find(left).valid() && !aten::isTensor(left) &&
+                !isConstant(left) &&
+                (PyList_Check(left) || PyDict_Check(left) || PyAnySet_Check(left));
+  if (writes && !PyFrozenSet_Check(left)) {
+    static PyObject* iadd = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyList_Type), "__iadd__");
+    if (!PyList_CheckExact(left) || op != kFirstInplace) {
+      refuse("unsupported_write", fmt::format("in-place operator on a {}", Py_TYPE(left)->tp_name));
+    } else {
+      beforeWrite(left);
+      provenance_.written(left)->whole = true;
+      PyObject* operands[] = {left, right};
+      emitCall(iadd, {operands, 2, nullptr});
+    }
+  }
+  PyObject* result = Operations::binary(op, left, right);
+  if (result && active_ && aten::isTensor(result)) noteTensorResult(result, "operator");
+  return result;
+}
+
+PyObject* Recorder::positive(PyObject* value) {
+  if (active_) useScalar(value);
+  return Operations::positive(value);
+}
+
+PyObject* Recorder::negative(PyObject* value) {
+  if (active_) useScalar(value);
+  return Operations::negative(value);
+}
+
+PyObject* Recorder::invert(PyObject* value) {
+  if (active_) useScalar(value);
+  return Operations::invert(value);
+}
+
+int Recorder::truth(PyObject* value) {
+  if (!active_) return Operations::truth(value);
+  useScalar(value);
+  if (!aten::isTensor(value)) readLength(value);
+  return Operations::truth(value);
+}
+
+PyObject* Recorder::formatValue(PyObject* value, int conversion, PyObject* spec) {
+  if (active_) {
+    deepRead(value);
+    if (spec) useScalar(spec);
+  }
+  return Operations::formatValue(value, conversion, spec);
+}
+
+PyObject* Recorder::matchClass(PyObject* subject, PyObject* type, Py_ssize_t positional,
+                               PyObject* names) {
+  if (!active_) return Operations::matchClass(subject, type, positional, names);
+  useScalar(subject);
+  static PyObject* matchArgs = PyUnicode_InternFromString("__match_args__");
+  PyObject* declared =
+      PyType_Check(type) ? typeAttr(reinterpret_cast<PyTypeObject*>(type), matchArgs) : nullptr;
+  PyObject* result = Operations::matchClass(subject, type, positional, names);
+  if (!result || !active_ || aten::isTensor(subject)) return result;
+  auto note = [&](PyObject* name, PyObject* value) {
+    SourceId place = readAttr(subject, name);
+    if (place.valid()) noteLoad(place, value);
+  };
+  Py_ssize_t count = PyTuple_GET_SIZE(result);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* value = PyTuple_GET_ITEM(result, i);
+    if (i >= positional)
+      note(PyTuple_GET_ITEM(names, i - positional), value);
+    else if (declared && PyTuple_Check(declared) && i < PyTuple_GET_SIZE(declared))
+      note(PyTuple_GET_ITEM(declared, i), value);
+  }
+  return result;
+}
+
+}  // namespace glowplug::trace

@@ -1,0 +1,228 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "aten/op_recorder.h"
+#include "common/reasons.h"
+#include "trace/callees.h"
+#include "trace/evaluator.h"
+#include "trace/operations.h"
+#include "trace/provenance.h"
+#include "trace/recording.h"
+
+// The recorder watches one real execution through the Operations door and through the dispatcher, and
+// writes down what a replay needs: where each value came from, what was assumed about it, which
+// operators ran, what was written.
+//
+// It keeps no shadow of Python values. An object is one of
+//   constant  a literal, or an immutable value that a guard has pinned where it was loaded;
+//   sourced   it existed before the call and was reached by an access path (Provenance knows it);
+//   tensor    the operator recorder knows its TensorImpl;
+//   fresh     none of these: made since the recording began.
+// So what has to be right is: whatever reads from a sourced object goes through a method here that adds
+// the guard and remembers the source of what came out. C functions that read in ways unknown to us make
+// the recording refuse, never guess.
+namespace glowplug::trace {
+
+class Recorder final : public Operations, public aten::OpSink {
+ public:
+  struct Limits {
+    size_t events = 100000;
+  };
+
+  Recorder(std::string name, Limits limits);
+  ~Recorder() override;
+
+  // Calls `callee` for real, recording. The result is the program's own (new reference, or nullptr
+  // with its exception). Afterwards either refusal() says why there is no trace, or take() gives it.
+  PyObject* record(PyObject* callee, PyObject* const* args, size_t positional, PyObject* kwnames);
+  const std::optional<common::Refusal>& refusal() const { return refusal_; }
+  std::shared_ptr<Recording> take() { return std::move(recording_); }
+  // Segment-ending calls met while recording, with reasons (graph breaks).
+  const std::vector<common::Refusal>& breaks() const { return breaks_; }
+
+  // Operations
+  void enterFrame(cpython::FrameView frame, bool resumed) override;
+  void leaveFrame(cpython::FrameView frame, PyObject* result, bool yielded) override;
+  PyObject* loadGlobal(cpython::FrameView frame, PyObject* name) override;
+  PyObject* loadName(cpython::FrameView frame, PyObject* name) override;
+  int storeName(cpython::FrameView frame, PyObject* name, PyObject* value) override;
+  int storeGlobal(cpython::FrameView frame, PyObject* name, PyObject* value) override;
+  PyObject* loadCell(PyObject* cell) override;
+  void storeCell(PyObject* cell, PyObject* value) override;
+  PyObject* importName(cpython::FrameView frame, PyObject* name, PyObject* fromlist,
+                       PyObject* level) override;
+  PyObject* importFrom(PyObject* module, PyObject* name) override;
+  PyObject* loadAttr(PyObject* object, PyObject* name) override;
+  int loadMethod(PyObject* object, PyObject* name, PyObject** method) override;
+  int storeAttr(PyObject* object, PyObject* name, PyObject* value) override;
+  PyObject* loadItem(PyObject* container, PyObject* key) override;
+  int storeItem(PyObject* container, PyObject* key, PyObject* value) override;
+  PyObject* binary(int op, PyObject* left, PyObject* right) override;
+  PyObject* compare(int op, PyObject* left, PyObject* right) override;
+  PyObject* positive(PyObject* value) override;
+  PyObject* negative(PyObject* value) override;
+  PyObject* invert(PyObject* value) override;
+  int truth(PyObject* value) override;
+  bool is(PyObject* left, PyObject* right) override;
+  int contains(PyObject* container, PyObject* item) override;
+  PyObject* iter(PyObject* iterable) override;
+  PyObject* next(PyObject* iterator) override;
+  PyObject* yieldFromIter(PyObject* iterable, cpython::FrameView frame) override;
+  int unpack(PyObject* iterable, int before, int after, PyObject** out) override;
+  int listExtend(PyObject* list, PyObject* iterable) override;
+  int setUpdate(PyObject* set, PyObject* iterable) override;
+  int dictUpdate(PyObject* dict, PyObject* mapping) override;
+  int dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee) override;
+  PyObject* formatValue(PyObject* value, int conversion, PyObject* spec) override;
+  PyObject* call(PyObject* callee, PyObject* const* args, size_t nargsf, PyObject* kwnames) override;
+  PyObject* callEx(PyObject* callee, PyObject* tuple, PyObject* dict) override;
+  PyObject* sequenceToTuple(PyObject* iterable, PyObject* callee) override;
+  PyObject* loadSpecial(PyObject* object, PyObject* name) override;
+  void madeFunction(PyObject* function) override;
+  PyObject* matchClass(PyObject* subject, PyObject* type, Py_ssize_t positional,
+                       PyObject* names) override;
+  PyObject* matchKeys(PyObject* mapping, PyObject* keys) override;
+  PyObject* length(PyObject* value) override;
+
+  // OpSink
+  void onOp(ir::Event event) override;
+  void onScalar(common::ValueId value, PyObject* scalar) override;
+  void onRefuse(const char* reason, const std::string& detail) override;
+  void enterOperator() override;
+  void leaveOperator() override;
+
+ private:
+  // The arguments of a C call, positional first.
+  struct Arguments {
+    PyObject* const* values;
+    size_t positional;
+    PyObject* kwnames;
+    size_t count() const { return positional + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); }
+  };
+  using Invoke = std::function<PyObject*()>;
+
+  // --- recorder.cpp: the door's lock
+  bool active() const { return active_; }
+  void refuse(const char* reason, std::string detail);
+  struct SiteIdText {
+    std::string file, function;
+    int line = 0;
+  };
+  SiteIdText siteText() const;
+  common::SiteId site();
+  ir::Trace& trace() { return recording_->trace; }
+  void emit(ir::Event event);
+  void bindRoots(PyObject* callee, PyObject* const* args, size_t positional, PyObject* kwnames);
+  void finish(PyObject* result);
+
+  // --- sources.cpp: sources and guards
+  common::ObjectId objectId(PyObject* value);
+  common::SourceId child(common::SourceId parent, ir::StepKind step, PyObject* key);
+  common::SourceId child(common::SourceId parent, ir::StepKind step, int64_t index = 0);
+  common::SourceId pinned(PyObject* object);
+  void guard(ir::PredicateKind kind, common::SourceId source, PyObject* object = nullptr);
+  void guardLength(common::SourceId source, Py_ssize_t length);
+  void guardOther(ir::PredicateKind kind, common::SourceId source, common::SourceId other);
+  void addGuard(ir::Guard guard);
+  void noteLoad(common::SourceId source, PyObject* value);
+  void noteTensor(common::SourceId source, PyObject* tensor);
+  common::SourceId sourceOf(PyObject* object);
+  bool isSourced(PyObject* object) { return sourceOf(object).valid(); }
+  void noteFunction(cpython::FrameView frame);
+  void noteGlobal(PyObject* globals, PyObject* builtins, PyObject* name, PyObject* value);
+
+  // --- attributes.cpp
+  PyObject* typeAttr(PyTypeObject* type, PyObject* name);  // borrowed; guards the look-up
+  common::SourceId readAttr(PyObject* object, PyObject* name);
+  common::SourceId readTypeAttr(PyObject* type, PyObject* name);
+  common::SourceId readSuperAttr(PyObject* super, PyObject* name);
+  common::SourceId readInstanceDict(PyObject* object, common::SourceId source, PyObject* name,
+                                    bool* found);
+  PyObject* tensorAttr(PyObject* tensor, PyObject* name);
+  int storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value);
+  void writeAttr(PyObject* object, PyObject* name, PyObject* value);
+
+  // --- containers.cpp: reads of and writes to containers that came from outside
+  void readKey(PyObject* dict, PyObject* key);
+  void readAll(PyObject* container);       // length or keys, and every item
+  void readLength(PyObject* container);
+  void readItem(PyObject* container, PyObject* key);
+  void deepRead(PyObject* object);         // everything a C function may look at
+  void deepRead(PyObject* object, std::unordered_set<PyObject*>& seen);
+  void readSnapshot(PyObject* container, Provenance::Written& written);
+  void beforeWrite(PyObject* container);
+  void wroteKey(PyObject* container, PyObject* key);
+  bool pinKey(PyObject* key);
+  void emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> operands);
+  void emitCall(PyObject* callee, const Arguments& args);
+
+  // --- scalars and data-dependent sizes
+  void useScalar(PyObject* value);         // its value matters from here on: a fork
+  void pinPending();
+  void forkOn(common::ValueId value, PyObject* expected);
+  void useSizes(PyObject* tensor);
+
+  // --- calls.cpp
+  PyObject* callC(PyObject* callee, const Callee& model, const Arguments& args, const Invoke& invoke);
+  PyObject* callObject(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callType(PyTypeObject* type, const Arguments& args, const Invoke& invoke);
+  PyObject* callTensor(PyObject* callee, const Callee& model, const Arguments& args,
+                       const Invoke& invoke);
+  PyObject* callAttribute(const Callee& model, const Arguments& args, const Invoke& invoke);
+  PyObject* callContainer(PyObject* callee, const Callee& model, const Arguments& args,
+                          const Invoke& invoke);
+  PyObject* callLogOnly(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  void deepReadAll(const Arguments& args);
+  void noteTensorResult(PyObject* result, const std::string& callee);
+
+  // --- recipes.cpp
+  common::RecipeId recipe(PyObject* object);
+  common::RecipeId addRecipe(ir::Recipe recipe, PyObject* object);
+  common::RecipeId listRecipe(ir::RecipeKind kind, PyObject* sequence);
+  common::RecipeId dictRecipe(ir::RecipeKind kind, PyObject* dict, bool memoize = true);
+  common::RecipeId objectRecipe(PyObject* object);
+  common::RecipeId functionRecipe(PyObject* function);
+  common::RecipeId freshRecipe(PyObject* object);
+  common::RecipeId constRecipe(PyObject* object);
+  common::RecipeId tensorRecipe(PyObject* tensor);
+  void resolveEffects();
+
+  // An effect whose recipes are made at the end, when fresh objects have their final state.
+  struct PendingEffect {
+    size_t event;
+    std::vector<cpython::Ref> operands;
+  };
+
+  std::shared_ptr<Recording> recording_;
+  std::unique_ptr<aten::OpRecorder> ops_;
+  Provenance provenance_;
+  Limits limits_;
+  bool active_ = false;
+  std::vector<std::unique_ptr<EvaluationPause>> pauses_;  // one for each operator that is running
+  std::optional<common::Refusal> refusal_;
+  std::vector<common::Refusal> breaks_;
+  std::vector<struct _PyInterpreterFrame*> frames_;
+  std::vector<PendingEffect> pendingEffects_;
+  std::unordered_map<PyObject*, common::RecipeId> recipes_;
+  std::vector<cpython::Ref> recipeObjects_;
+  std::map<std::pair<PyCodeObject*, int>, common::SiteId> sites_;
+  // Python floats whose value a replay computes anew (tensor.item()), until something depends on it.
+  std::unordered_map<PyObject*, common::ValueId> scalars_;
+  std::vector<cpython::Ref> scalarObjects_;
+  std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
+  bool expectScalar_ = false;              // a callee that hands the number on to the program is running
+  std::unordered_set<uint32_t> clocks_;    // values that are clock readings
+  std::unordered_set<uint32_t> sized_;     // values whose sizes are guarded
+};
+
+}  // namespace glowplug::trace

@@ -1,0 +1,151 @@
+// Sources and guards: where values come from and what is assumed of them.
+
+#include <fmt/format.h>
+
+#include "trace/recorder.h"
+#include "trace/well_known.h"
+
+namespace glowplug::trace {
+
+using common::ObjectId;
+using common::SourceId;
+using cpython::Ref;
+using ir::PredicateKind;
+using ir::StepKind;
+
+ObjectId Recorder::objectId(PyObject* value) { return recording_->objects.add(value); }
+
+SourceId Recorder::child(SourceId parent, StepKind step, PyObject* key) {
+  return provenance_.intern(trace(), {step, parent, objectId(provenance_.canonical(key)), 0});
+}
+
+SourceId Recorder::child(SourceId parent, StepKind step, int64_t index) {
+  return provenance_.intern(trace(), {step, parent, ObjectId(), index});
+}
+
+SourceId Recorder::pinned(PyObject* value) {
+  SourceId known = provenance_.find(value);
+  if (known.valid()) return known;
+  SourceId source =
+      provenance_.intern(trace(), {StepKind::Pinned, SourceId(), objectId(value), 0});
+  provenance_.remember(value, source);
+  return source;
+}
+
+void Recorder::addGuard(ir::Guard guard) {
+  if (!provenance_.firstGuard(guard)) return;
+  guard.site = site();
+  trace().guards.push_back(guard);
+}
+
+void Recorder::guard(PredicateKind kind, SourceId source, PyObject* value) {
+  ir::Guard guard;
+  guard.kind = kind;
+  guard.source = source;
+  if (value) guard.object = objectId(value);
+  addGuard(guard);
+}
+
+void Recorder::guardLength(SourceId source, Py_ssize_t length) {
+  ir::Guard guard;
+  guard.kind = PredicateKind::Length;
+  guard.source = source;
+  guard.number = length;
+  addGuard(guard);
+}
+
+void Recorder::guardOther(PredicateKind kind, SourceId source, SourceId other) {
+  ir::Guard guard;
+  guard.kind = kind;
+  guard.source = source;
+  guard.other = other;
+  addGuard(guard);
+}
+
+SourceId Recorder::sourceOf(PyObject* value) {
+  SourceId known = provenance_.find(value);
+  if (known.valid()) return known;
+  // A pinned object needs no path: reads of it start at the object itself.
+  if (isPinnable(value) && !provenance_.isFreshFunction(value)) return pinned(value);
+  return SourceId();
+}
+
+void Recorder::noteLoad(SourceId source, PyObject* value) {
+  if (!active_) return;
+  if (isConstant(value)) return guard(PredicateKind::ConstEq, source, provenance_.canonical(value));
+  if (aten::isTensor(value)) return noteTensor(source, value);
+  if (isPinnable(value)) {
+    guard(PredicateKind::IdentityIs, source, value);
+    pinned(value);
+    return;
+  }
+  SourceId known = provenance_.find(value);
+  if (known.valid()) {
+    if (known != source && !provenance_.sameByNature(trace(), known, source))
+      guardOther(PredicateKind::SameAs, source, known);
+    return;
+  }
+  provenance_.remember(value, source);
+  guard(PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+}
+
+void Recorder::noteTensor(SourceId source, PyObject* tensor) {
+  if (!aten::isPlainTensor(tensor))
+    return refuse("tensor_subclass", Py_TYPE(tensor)->tp_name);
+  SourceId known = provenance_.find(tensor);
+  if (known.valid()) {
+    if (known != source) guardOther(PredicateKind::SameAs, source, known);
+    return;
+  }
+  if (ops_->find(tensor).valid())
+    return refuse("unguardable", "a tensor made in this call was found at a place that was not seen "
+                                 "to be written");
+  common::ValueId value = ops_->addInput(tensor, source);
+  provenance_.remember(tensor, source);
+  ir::Event event;
+  event.kind = ir::EventKind::Input;
+  event.results.push_back(value);
+  emit(std::move(event));
+  ir::Guard guard;
+  guard.kind = PredicateKind::TensorMeta;
+  guard.source = source;
+  guard.meta = trace().values[value.index()].meta;
+  addGuard(guard);
+}
+
+// What a running function depends on besides its arguments: its code and defaults, globals, cells.
+void Recorder::noteFunction(cpython::FrameView frame) {
+  PyObject* function = frame.function();
+  if (!function || !PyFunction_Check(function) || provenance_.isFreshFunction(function)) return;
+  SourceId source = pinned(function);
+  if (!provenance_.firstEntry(function)) return;
+  guard(PredicateKind::FunctionSame, source);
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  if (!provenance_.find(f->func_globals).valid())
+    provenance_.remember(f->func_globals, child(source, StepKind::Globals));
+  if (f->func_builtins && !provenance_.find(f->func_builtins).valid())
+    provenance_.remember(f->func_builtins, child(source, StepKind::Builtins));
+  if (f->func_closure)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(f->func_closure); i++) {
+      PyObject* cell = PyTuple_GET_ITEM(f->func_closure, i);
+      if (!provenance_.find(cell).valid())
+        provenance_.remember(cell, child(source, StepKind::Closure, i));
+    }
+  auto noteDefault = [&](SourceId place, PyObject* value) {
+    if (!isConstant(value) && !isPinnable(value) && !provenance_.find(value).valid())
+      noteLoad(place, value);
+  };
+  if (f->func_defaults)
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(f->func_defaults); i++)
+      noteDefault(child(child(source, StepKind::Defaults), StepKind::TupleItem, i),
+                  PyTuple_GET_ITEM(f->func_defaults, i));
+  if (f->func_kwdefaults) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    SourceId dict = child(source, StepKind::Kwdefaults);
+    while (PyDict_Next(f->func_kwdefaults, &position, &key, &value))
+      noteLoad(child(dict, StepKind::DictItem, key), value);
+  }
+}
+
+}  // namespace glowplug::trace

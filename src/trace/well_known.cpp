@@ -1,0 +1,131 @@
+#include "trace/well_known.h"
+
+#include <string>
+
+#include "cpython/ref.h"
+
+namespace glowplug::trace {
+
+using cpython::Ref;
+
+namespace {
+
+PyObject* importAttr(const char* module, const char* name) {
+  Ref owner = Ref::steal(PyImport_ImportModule(module));
+  PyObject* value = owner ? PyObject_GetAttrString(owner.get(), name) : nullptr;
+  if (!value) PyErr_Clear();
+  return value;  // kept for the life of the process
+}
+
+PyTypeObject* importType(const char* module, const char* name) {
+  PyObject* value = importAttr(module, name);
+  return value && PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value) : nullptr;
+}
+
+// The slots that Python gives to classes with __getattribute__ / __getattr__ / __setattr__ written in
+// Python are not exported; classes made for the purpose show their addresses.
+struct PythonSlots {
+  getattrofunc getattr_hook = nullptr;
+  setattrofunc setattr = nullptr;
+};
+
+const PythonSlots& pythonSlots() {
+  static const PythonSlots slots = [] {
+    PythonSlots result;
+    Ref globals = Ref::steal(PyDict_New());
+    const char* program =
+        "class A:\n"
+        "  def __getattr__(self, name): raise AttributeError(name)\n"
+        "  def __setattr__(self, name, value): pass\n";
+    Ref ran = Ref::steal(PyRun_String(program, Py_file_input, globals.get(), globals.get()));
+    PyObject* type = ran ? PyDict_GetItemString(globals.get(), "A") : nullptr;
+    if (type) {
+      result.getattr_hook = reinterpret_cast<PyTypeObject*>(type)->tp_getattro;
+      result.setattr = reinterpret_cast<PyTypeObject*>(type)->tp_setattro;
+    } else {
+      PyErr_Clear();
+    }
+    return result;
+  }();
+  return slots;
+}
+
+bool resolvesTo(PyTypeObject* type, const char* name) {
+  static std::unordered_map<std::string, PyObject*> names;
+  PyObject*& text = names[name];
+  if (!text) text = PyUnicode_InternFromString(name);
+  return _PyType_Lookup(type, text) == _PyType_Lookup(&PyBaseObject_Type, text);
+}
+
+}  // namespace
+
+const WellKnown& wellKnown() {
+  static const WellKnown* known = [] {
+    auto* made = new WellKnown();
+    made->dtype = importType("torch", "dtype");
+    made->device = importType("torch", "device");
+    made->layout = importType("torch", "layout");
+    made->memoryFormat = importType("torch", "memory_format");
+    made->qscheme = importType("torch", "qscheme");
+    made->torchSize = importType("torch", "Size");
+    made->enumType = importType("enum", "Enum");
+    made->partial = importType("functools", "partial");
+    made->orderedDict = importType("collections", "OrderedDict");
+    made->defaultDict = importType("collections", "defaultdict");
+    made->deque = importType("collections", "deque");
+    made->mappingProxy = importType("types", "MappingProxyType");
+    made->emptyTuple = PyTuple_New(0);
+    for (auto [module, name] : {std::pair{"re", "Pattern"},
+                                {"torch._ops", "OpOverload"},
+                                {"torch._ops", "OpOverloadPacket"},
+                                {"types", "UnionType"},
+                                {"types", "MethodWrapperType"},
+                                {"functools", "_lru_cache_wrapper"},
+                                {"inspect", "Parameter"},
+                                {"inspect", "_ParameterKind"}})
+      if (PyTypeObject* type = importType(module, name)) made->pinnable[type] = true;
+    made->pinnable.erase(importType("inspect", "Parameter"));
+    return made;
+  }();
+  return *known;
+}
+
+bool WellKnown::isPinnableType(PyTypeObject* type) const {
+  auto it = pinnable.find(type);
+  if (it != pinnable.end()) return it->second;
+  bool result = enumType && PyType_IsSubtype(type, enumType);
+  if (!result && type->tp_name) {
+    std::string name = type->tp_name;
+    Ref module = Ref::steal(
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+    if (!module) PyErr_Clear();
+    result = module && PyUnicode_Check(module.get()) &&
+             PyUnicode_CompareWithASCIIString(module.get(), "typing") == 0;
+  }
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE && !result) return false;  // may be freed: not cached
+  return pinnable[type] = result;
+}
+
+bool WellKnown::isCapsuleLike(PyTypeObject* type) const {
+  return type == &PyCapsule_Type ||
+         std::string(type->tp_name).find("pybind11_detail_function_record") != std::string::npos ||
+         std::string(type->tp_name).find("_VariableFunctions") != std::string::npos;
+}
+
+bool hasGenericGetAttr(PyTypeObject* type) {
+  if (type->tp_getattro == PyObject_GenericGetAttr ||
+      type->tp_getattro == PyModule_Type.tp_getattro)
+    return true;
+  // slot_tp_getattr_hook, or slot_tp_getattro once it found that there is no __getattr__.
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return resolvesTo(type, "__getattribute__");
+  return type->tp_getattro == pythonSlots().getattr_hook;
+}
+
+bool hasGenericSetAttr(PyTypeObject* type) {
+  if (type->tp_setattro == PyObject_GenericSetAttr) return true;
+  if (type->tp_setattro == pythonSlots().setattr)
+    return resolvesTo(type, "__setattr__") && resolvesTo(type, "__delattr__");
+  return false;
+}
+
+}  // namespace glowplug::trace

@@ -1,0 +1,54 @@
+"""What all tests of the Python surface share: a clean engine, and eager as the oracle."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+import glowplug
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    """Nothing recorded, nothing counted, default stance; the same random numbers each time."""
+    glowplug.reset()
+    torch.manual_seed(0)
+    yield
+    glowplug.set_stance("default")
+    glowplug.reset()
+
+
+def graph_counts() -> tuple[int, int]:
+    """(graphs, breaks) counted since the test began."""
+    counted = glowplug.counters()
+    return counted["stats"].get("unique_graphs", 0), sum(counted["graph_break"].values())
+
+
+@pytest.fixture
+def counts() -> Callable[[], tuple[int, int]]:
+    return graph_counts
+
+
+def assert_same(expected: Any, got: Any) -> None:
+    """Equal in type and structure, tensors to the bit, with dtype and strides."""
+    assert type(expected) is type(got)
+    if isinstance(expected, torch.Tensor):
+        assert expected.dtype == got.dtype
+        assert expected.stride() == got.stride()
+        assert torch.equal(expected, got)
+    elif isinstance(expected, dict):
+        assert list(expected) == list(got)
+        for key in expected:
+            assert_same(expected[key], got[key])
+    elif isinstance(expected, (list, tuple)):
+        assert len(expected) == len(got)
+        for left, right in zip(expected, got, strict=True):
+            assert_same(left, right)
+    else:
+        assert expected == got
+
+
+@pytest.fixture
+def same() -> Callable[[Any, Any], None]:
+    return assert_same
