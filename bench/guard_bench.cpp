@@ -1,5 +1,5 @@
-// How long a check takes: a tree of modules shaped like a real model, guarded as a recording guards it.
-// usage: guard_bench [modules] [parameters a module]
+// How long a check takes: a tree of modules shaped like a real model, guarded as a recording guards
+// it. usage: guard_bench [modules] [parameters a module]
 
 #include <chrono>
 #include <cstdio>
@@ -12,21 +12,25 @@ namespace {
 using namespace glowplug::guard;
 using namespace glowplug::guard::testing;
 
-double nanoseconds(int rounds, const std::function<void()>& body) {
+// The shortest of many short runs: others may be using the machine.
+double nanoseconds(const std::function<void()>& body) {
+  constexpr int kRounds = 20, kRepeats = 500;
   double best = 1e18;
-  for (int repeat = 0; repeat < 7; repeat++) {
+  for (int repeat = 0; repeat < kRepeats; repeat++) {
     auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < rounds; i++) body();
+    for (int i = 0; i < kRounds; i++) body();
     std::chrono::duration<double, std::nano> spent = std::chrono::steady_clock::now() - start;
-    best = std::min(best, spent.count() / rounds);
+    best = std::min(best, spent.count() / kRounds);
   }
   return best;
 }
 
 // What calling one module reads.
-void guardModule(Paths& p, Namespace& py, SourceId module, const std::string& text, int parameters) {
+void guardModule(Paths& p, Namespace& py, SourceId module, const std::string& text,
+                 int parameters) {
   p.type(module, py.eval(text));
-  for (const char* empty : {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}) {
+  for (const char* empty :
+       {"_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"}) {
     p.type(p.attr(module, empty), py.eval(text + "." + empty));
     p.guard(PredicateKind::Length, p.attr(module, empty), int64_t{0});
   }
@@ -50,11 +54,14 @@ int main(int argc, char** argv) {
   Py_InitializeEx(0);
   {
     Namespace py;
-    py.run("import torch\nclass Block(torch.nn.Module):\n  def __init__(self, n):\n    super().__init__()\n"
-           "    for i in range(n): setattr(self, f'p{i}', torch.nn.Parameter(torch.ones(4, 4)))\n"
-           "    self.stride = (1, 1); self.padding = 1\n"
-           "m = torch.nn.ModuleList()");
-    py.run("for i in range(" + std::to_string(modules) + "): m.append(Block(" + std::to_string(parameters) + "))");
+    py.run(
+        "import torch\nclass Block(torch.nn.Module):\n  def __init__(self, n):\n    "
+        "super().__init__()\n"
+        "    for i in range(n): setattr(self, f'p{i}', torch.nn.Parameter(torch.ones(4, 4)))\n"
+        "    self.stride = (1, 1); self.padding = 1\n"
+        "m = torch.nn.ModuleList()");
+    py.run("for i in range(" + std::to_string(modules) + "): m.append(Block(" +
+           std::to_string(parameters) + "))");
     Ref m = py.eval("m"), block = py.eval("Block"), x = py.eval("torch.ones(2, 2)");
     Paths p;
     p.tensor(p.arg(0), x);
@@ -84,7 +91,7 @@ int main(int argc, char** argv) {
     std::printf("add                     %8.1f us\n", microseconds(added - begin));
     std::printf("complete check, compile %8.1f us\n", microseconds(checked - added));
     auto match = [&] { tree.match(call.call(), fetched); };
-    std::printf("unchanged               %8.2f us\n", nanoseconds(2000, match) / 1000);
+    std::printf("unchanged               %8.2f us\n", nanoseconds(match) / 1000);
     Ref dict = py.eval("m[0].__dict__"), key = py.eval("'unused'");
     Ref values[] = {py.eval("1"), py.eval("2")};
     int turn = 0;
@@ -92,19 +99,19 @@ int main(int argc, char** argv) {
       PyDict_SetItem(dict.get(), key.get(), values[turn ^= 1].get());
       match();
     };
-    std::printf("one attribute written   %8.2f us\n", nanoseconds(2000, written) / 1000);
+    std::printf("one attribute written   %8.2f us\n", nanoseconds(written) / 1000);
     Ref attribute = py.eval("'unused'");
     auto classWritten = [&] {
       PyObject_SetAttr(block.get(), attribute.get(), values[turn ^= 1].get());
       match();
     };
-    std::printf("class attribute written %8.2f us\n", nanoseconds(500, classWritten) / 1000);
+    std::printf("class attribute written %8.2f us\n", nanoseconds(classWritten) / 1000);
     Paths q;
     q.tensor(q.arg(0), py.eval("torch.ones(3)"));
     tree.add(q.trace, q.objects, q.ops, {}, call.call());
-    std::printf("second trace misses     %8.2f us\n", nanoseconds(2000, match) / 1000);
+    std::printf("second trace misses     %8.2f us\n", nanoseconds(match) / 1000);
     py.run("m.eval()");
-    std::printf("all traces miss         %8.2f us\n", nanoseconds(2000, match) / 1000);
+    std::printf("all traces miss         %8.2f us\n", nanoseconds(match) / 1000);
   }
   Py_FinalizeEx();
 }

@@ -51,7 +51,7 @@ class Explanation:
     Attributes:
         name: of the callable.
         op_names: names of the ATen operators, a list for each graph.
-        break_reasons: one for each break.
+        break_reasons: one for each break; what keeps the callable eager is the last of them.
         forks: branches on a tensor's value.
         guards: what is checked before a replay.
         record_s: seconds that the recorded call took.
@@ -141,6 +141,8 @@ def explanation_of(entry: _C.Entry, since: dict[str, float] | None = None) -> Ex
     """The explanation of what `entry` has recorded so far; times count from `since` on."""
     facts = entry.describe()
     traces = facts["traces"]
+    refusal = facts["eager"]
+    breaks = [b for trace in traces for b in trace["breaks"]] + ([refusal] if refusal else [])
     before = since or {}
     spent = [
         phase._replace(seconds=phase.seconds - before.get(phase.name, 0.0))
@@ -149,13 +151,13 @@ def explanation_of(entry: _C.Entry, since: dict[str, float] | None = None) -> Ex
     return Explanation(
         name=facts["name"],
         op_names=[list(ops) for trace in traces for ops in trace["op_names"]],
-        break_reasons=[_break_reason(b) for trace in traces for b in trace["breaks"]],
+        break_reasons=[_break_reason(b) for b in breaks],
         forks=sum(trace["forks"] for trace in traces),
         guards=[
             GuardInfo(g["text"], g["site"], g["kind"]) for trace in traces for g in trace["guards"]
         ],
         record_s=sum(trace["record_s"] for trace in traces),
-        refusal=facts["eager"],
+        refusal=refusal,
         times=CompileTimes(tuple(phase for phase in spent if phase.seconds > 0)),
         traces=[trace["text"] for trace in traces],
     )

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import torch
+from torch.fx._lazy_graph_module import _LazyGraphModule
 
 from ._compile import compile
 
@@ -20,6 +21,8 @@ def glowplug(
     options: dict[str, Any] | None = None,
 ) -> Any:
     """Compile the graph that torch.compile captured; the result takes its inputs as arguments."""
+    # torch.compile's modules write their code at the first call, which is not to be recorded.
+    _LazyGraphModule.force_recompile(graph)
     return compile(graph.forward, mode=mode, options=options)
 
 

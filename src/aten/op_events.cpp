@@ -52,7 +52,8 @@ bool OpRecorder::Impl::canKeep(const c10::IValue& value) const {
   }
   if (!value.isList()) return false;
   auto items = value.toListRef();
-  return std::all_of(items.begin(), items.end(), [this](const auto& item) { return canKeep(item); });
+  return std::all_of(items.begin(), items.end(),
+                     [this](const auto& item) { return canKeep(item); });
 }
 
 const OpTraits& OpRecorder::Impl::traitsOf(const c10::OperatorHandle& op) {
@@ -101,6 +102,10 @@ common::ValueId OpRecorder::Impl::valueOf(const at::Tensor& tensor) {
     refuse("storage_replaced", "a tensor got another storage without an operator");
     return value;
   }
+  if (ValueTracker::historyAppeared(*entry, tensor)) {
+    refuse("autograd_function", "a tensor got its autograd history without an operator");
+    return value;
+  }
   bool grad = explicitGrad(tensor);
   if (grad != entry->explicitGrad) {
     entry->explicitGrad = grad;
@@ -138,17 +143,22 @@ common::ValueId OpRecorder::Impl::addAlias(const at::Tensor& result, std::string
     value = addValue(result, type, external);
     trace.values[value.index()].dataDependent = trace.values[of.index()].dataDependent;
   }
-  emitUndispatched(op == "data" ? "aten::data" : "glowplug::grad", {valueOperand(of)}, {value}, false);
+  emitUndispatched(op == "data" ? "aten::data" : "glowplug::grad", {valueOperand(of)}, {value},
+                   false);
   return value;
 }
 
 void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
                                 const at::Tensor& other) {
-  GP_CHECK(op == "set_data" || op == "set_grad", std::string(op));
-  // After the fact: the storage that self has now is the other's.
+  // Comes after the fact: the storage that self has now may be the other's, so not valueOf(self).
   ValueTracker::Entry* entry = tracker.find(self);
   if (entry == nullptr) return refuse("unknown_tensor", fmt::format("{} {}", op, textOf(self)));
   common::ValueId value = entry->value;
+  if (op == "retain_grad") {
+    return emitUndispatched("aten::retain_grad", {valueOperand(value)}, {},
+                            tracker.isExternal(self));
+  }
+  GP_CHECK(op == "set_data" || op == "set_grad", std::string(op));
   ir::Operand source;
   if (other.defined()) {
     common::ValueId from = valueOf(other);
@@ -178,9 +188,9 @@ void OpRecorder::Impl::syncState(const ThreadModes& now) {
   }
 }
 
-// Torch's bindings hide autograd's keys around factory functions and lifts, which is no state of the
-// program's. It does not matter to operators that make a tensor and nothing else; the others (windows,
-// made of slices) must run so at replay too, or their results would be views.
+// Torch's bindings hide autograd's keys around factory functions and lifts, which is no state of
+// the program's. It does not matter to operators that make a tensor and nothing else; the others
+// (windows, made of slices) must run so at replay too, or their results would be views.
 void OpRecorder::Impl::syncStateFor(Call& call, OpTraits::Arguments arguments) {
   ThreadModes now = ThreadModes::now();
   if (!now.dispatchesBelowAutograd()) return syncState(now);
@@ -260,15 +270,16 @@ ir::Operand OpRecorder::Impl::operand(Call& call, const c10::IValue& argument, b
     return list;
   }
   if (!canKeep(argument)) {
-    refuse("operand_kind", fmt::format("{} of {}", argument.tagKind(),
-                                       c10::toString(call.op.operator_name())));
+    refuse("operand_kind",
+           fmt::format("{} of {}", argument.tagKind(), c10::toString(call.op.operator_name())));
     return {};
   }
   return constant(argument);
 }
 
 bool OpRecorder::Impl::isConstantData(const Call& call, const at::Tensor& tensor) const {
-  if (tensor.requires_grad() || tensor.layout() != c10::Layout::Strided || !tensor.is_cpu()) return false;
+  if (tensor.requires_grad() || tensor.layout() != c10::Layout::Strided || !tensor.is_cpu())
+    return false;
   // Memory that something else holds (a storage, an array) could change later.
   const c10::Storage& storage = tensor.storage();
   if (storage.use_count() != 1) return false;
@@ -333,8 +344,8 @@ void OpRecorder::Impl::addResults(Call& call, const c10::IValue& result,
     call.event.results.push_back(id);
     numbers.push_back({id, result});
   } else {
-    refuse("result_kind", fmt::format("{} of {}", result.tagKind(),
-                                      c10::toString(call.op.operator_name())));
+    refuse("result_kind",
+           fmt::format("{} of {}", result.tagKind(), c10::toString(call.op.operator_name())));
   }
 }
 
@@ -349,8 +360,9 @@ common::ValueId OpRecorder::Impl::resultValue(Call& call, const at::Tensor& tens
     return entry->value;
   }
   auto* type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
-  // A result may share memory with an operand that others see; its storage is then known already. One
-  // without a storage (sparse) cannot be checked, and isExternal() takes it for external anyway.
+  // A result may share memory with an operand that others see; its storage is then known already.
+  // One without a storage (sparse) cannot be checked, and isExternal() takes it for external
+  // anyway.
   common::ValueId value = addValue(tensor, type, false);
   bool strided = !tensor.defined() || tensor.layout() == c10::Layout::Strided;
   trace.values[value.index()].dataDependent = varies || !strided;

@@ -26,7 +26,8 @@ class WarningBuffer : public c10::WarningHandler {
   void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
   bool empty() const { return warnings_.empty(); }
 
-  // Needs the GIL. May throw what Python's filter turns a warning into; with an error set, prints instead.
+  // Needs the GIL. May throw what Python's filter turns a warning into; with an error set, prints
+  // instead.
   void flush(bool inException) {
     std::vector<c10::Warning> warnings = std::move(warnings_);
     warnings_.clear();
@@ -48,14 +49,14 @@ bool isLift(const c10::OperatorHandle& op) {
 }  // namespace
 
 OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
-                     std::vector<std::vector<common::ValueId>> lastUses)
+                     const std::vector<std::vector<common::ValueId>>& lastUses)
     : impl_(std::make_unique<Impl>(trace, table.impl())) {
   impl_->compile(lastUses);
 }
 
 OpProgram::~OpProgram() = default;
 
-void OpProgram::setLastUses(std::vector<std::vector<common::ValueId>> lastUses) {
+void OpProgram::setLastUses(const std::vector<std::vector<common::ValueId>>& lastUses) {
   impl_->compile(lastUses);
 }
 
@@ -63,6 +64,7 @@ void OpProgram::Impl::compile(const std::vector<std::vector<common::ValueId>>& l
   steps.clear();
   arguments.clear();
   items.clear();
+  constants.clear();
   results.clear();
   drops.clear();
   lengths.clear();
@@ -85,9 +87,10 @@ void OpProgram::Impl::compileOperator(const ir::Event& event,
   const c10::OperatorHandle& op = table.operators.at(event.op.index());
   const auto& schema = op.schema().arguments();
   GP_CHECK(schema.size() == event.operands.size(), c10::toString(op.operator_name()));
-  step.op = &op;
-  step.kind = isLift(op) && event.operands[0].kind == ir::Operand::Kind::Const ? Step::Kind::Lift
-                                                                               : Step::Kind::Operator;
+  step.op = op;
+  step.kind = isLift(op) && event.operands[0].kind == ir::Operand::Kind::Const
+                  ? Step::Kind::Lift
+                  : Step::Kind::Operator;
   step.arguments = arguments.size();
   std::vector<Argument> own;
   for (size_t i = 0; i < schema.size(); ++i) {
@@ -102,7 +105,8 @@ void OpProgram::Impl::compileOperator(const ir::Event& event,
   };
   for (size_t i = own.size(); i-- > 0;) {
     demote(own[i]);
-    bool list = own[i].kind == Argument::Kind::Tensors || own[i].kind == Argument::Kind::OptionalTensors;
+    bool list =
+        own[i].kind == Argument::Kind::Tensors || own[i].kind == Argument::Kind::OptionalTensors;
     for (uint32_t item = list ? own[i].count : 0; item-- > 0;) demote(items[own[i].index + item]);
   }
   arguments.insert(arguments.end(), own.begin(), own.end());
@@ -131,11 +135,14 @@ Argument OpProgram::Impl::argument(const ir::Operand& operand, const c10::Argume
       return {optional ? Kind::Constant : Kind::Undefined, kNoSlot};
     }
     case ir::Operand::Kind::Const: {
-      uint32_t index = operand.constant.value;
-      bool tensor = table.constants.at(index).isTensor();
-      // Results that may share memory with a constant must not hand the program the constant itself.
+      const c10::IValue& value = table.constants.at(operand.constant.index());
+      bool tensor = value.isTensor();
+      // Results that may share memory with a constant must not hand the program the constant
+      // itself.
       bool fresh = tensor && (lift || schema.alias_info() != nullptr);
-      return {fresh ? Kind::FreshConstant : Kind::Constant, index};
+      constants.push_back(value);
+      return {fresh ? Kind::FreshConstant : Kind::Constant,
+              static_cast<uint32_t>(constants.size() - 1)};
     }
     case ir::Operand::Kind::Value: {
       bool last = std::find(lastUses.begin(), lastUses.end(), operand.value) != lastUses.end();
@@ -165,12 +172,16 @@ Argument OpProgram::Impl::argument(const ir::Operand& operand, const c10::Argume
 
 c10::IValue OpProgram::Impl::pushed(Slots& slots, const Argument& argument) const {
   switch (argument.kind) {
-    case Argument::Kind::Use: return slots[argument.index];
-    case Argument::Kind::LastUse: return std::move(slots[argument.index]);
+    case Argument::Kind::Use:
+      return slots[argument.index];
+    case Argument::Kind::LastUse:
+      return std::move(slots[argument.index]);
     case Argument::Kind::Constant:
-      return argument.index == kNoSlot ? c10::IValue() : table.constants[argument.index];
-    case Argument::Kind::FreshConstant: return table.constants[argument.index].toTensor().clone();
-    case Argument::Kind::Undefined: return at::Tensor();
+      return argument.index == kNoSlot ? c10::IValue() : constants[argument.index];
+    case Argument::Kind::FreshConstant:
+      return constants[argument.index].toTensor().clone();
+    case Argument::Kind::Undefined:
+      return at::Tensor();
     case Argument::Kind::Tensors: {
       c10::List<at::Tensor> list;
       list.reserve(argument.count);
@@ -201,7 +212,8 @@ bool OpProgram::Impl::store(torch::jit::Stack& stack, Slots& slots, const Step& 
     if (slot == kNoSlot) return true;
     bool known = step.checksIdentity && slots[slot].isTensor() && value.isTensor();
     if (known && !slots[slot].is(value)) return false;
-    bool undefined = value.isTensor() && value.unsafeToTensorImpl() == c10::UndefinedTensorImpl::singleton();
+    bool undefined =
+        value.isTensor() && value.unsafeToTensorImpl() == c10::UndefinedTensorImpl::singleton();
     slots[slot] = undefined ? c10::IValue() : std::move(value);
     return true;
   };

@@ -10,7 +10,8 @@
 
 namespace glowplug::aten {
 
-// The values of one replay: tensors, scalars and lists, by ValueId. Belongs to one call on one thread.
+// The values of one replay: tensors, scalars and lists, by ValueId. Belongs to one call on one
+// thread.
 class Values {
  public:
   explicit Values(size_t count);
@@ -19,7 +20,8 @@ class Values {
 
   void setTensor(common::ValueId id, PyObject* tensor);  // borrowed
   bool has(common::ValueId id) const;
-  PyObject* object(common::ValueId id) const;  // new reference: the tensor or scalar as Python object
+  PyObject* object(
+      common::ValueId id) const;  // new reference: the tensor or scalar as Python object
   bool sizesAre(common::ValueId id, const std::vector<int64_t>& sizes) const;
   // A Scalar value equals the expected Python bool, int or float (NaN equals NaN).
   bool scalarIs(common::ValueId id, PyObject* expected) const;
@@ -35,24 +37,27 @@ class Values {
 // The Op and State events of a trace, ready to run through the dispatcher without Python.
 class OpProgram {
  public:
-  // lastUses[e]: values to drop after event e (their last use). A value that an operator uses last is
-  // moved into the call, so that memory is freed, or reused in place, as eager would.
-  // The table must outlive the program.
-  OpProgram(const ir::Trace& trace, const OpTable& table, std::vector<std::vector<common::ValueId>> lastUses);
+  // lastUses[e]: values to drop after event e (their last use). A value that an operator uses last
+  // is moved into the call, so that memory is freed, or reused in place, as eager would. The table
+  // must outlive the program.
+  OpProgram(const ir::Trace& trace, const OpTable& table,
+            const std::vector<std::vector<common::ValueId>>& lastUses);
   ~OpProgram();
-  void setLastUses(std::vector<std::vector<common::ValueId>> lastUses);
+  void setLastUses(const std::vector<std::vector<common::ValueId>>& lastUses);
 
   // How run() ended.
   enum Status : int {
     Done = 0,
-    Raised = -1,        // a Python error is set: the type and message that eager gives
-    Diverged = -2,      // an operator returned a list of another length than recorded, or another tensor where
-                        // it returned a known one; sizes depend on data. No Python error is set. The
-                        // operator has run; its results are lost.
+    Raised = -1,  // a Python error is set: the type and message that eager gives
+    Diverged =
+        -2,  // an operator returned a list of another length than recorded, or another tensor where
+             // it returned a known one; sizes depend on data. No Python error is set. The
+             // operator has run; its results are lost.
   };
-  // Runs events [begin, end), all of them Op, State or Input (Inputs are skipped). Unless Done, *failed is the
-  // event that raised or differed. Releases the GIL while operators run. Changes this thread's state as
-  // State events tell, also when it fails: see StateRestore. Warnings reach Python's `warnings`.
+  // Runs events [begin, end), all of them Op, State or Input (Inputs are skipped). Unless Done,
+  // *failed is the event that raised or differed. Releases the GIL while operators run. Changes
+  // this thread's state as State events tell, also when it fails: see StateRestore. Warnings reach
+  // Python's `warnings`.
   int run(Values& values, size_t begin, size_t end, size_t* failed) const;
 
   struct Impl;
@@ -61,7 +66,8 @@ class OpProgram {
   std::unique_ptr<Impl> impl_;
 };
 
-// Restores this thread's grad mode, inference mode and autocast on destruction, when an exit leaves them changed.
+// Restores this thread's grad mode, inference mode and autocast on destruction, when an exit leaves
+// them changed.
 class StateRestore {
  public:
   StateRestore();

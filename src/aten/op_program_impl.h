@@ -33,7 +33,7 @@ struct OpProgram::Impl {
     enum class Kind : uint8_t { Skip, Operator, Lift, State };
     Kind kind = Kind::Skip;
     bool checksIdentity = false;  // whether a result is a known tensor depends on data
-    const c10::OperatorHandle* op = nullptr;
+    std::optional<c10::OperatorHandle> op;
     uint32_t arguments = 0, argumentsEnd = 0;  // into arguments
     uint32_t results = 0, resultsEnd = 0;      // into results
     uint32_t lengths = 0, lengthsEnd = 0;      // into lengths
@@ -44,11 +44,13 @@ struct OpProgram::Impl {
   Impl(const ir::Trace& trace, OpTable::Impl& table) : trace(trace), table(table) {}
 
   void compile(const std::vector<std::vector<common::ValueId>>& lastUses);
-  void compileOperator(const ir::Event& event, const std::vector<common::ValueId>& lastUses, Step& step);
+  void compileOperator(const ir::Event& event, const std::vector<common::ValueId>& lastUses,
+                       Step& step);
   Argument argument(const ir::Operand& operand, const c10::Argument& schema,
                     const std::vector<common::ValueId>& lastUses, bool lift);
 
-  void push(torch::jit::Stack& stack, std::vector<c10::IValue>& slots, const Argument& argument) const;
+  void push(torch::jit::Stack& stack, std::vector<c10::IValue>& slots,
+            const Argument& argument) const;
   c10::IValue pushed(std::vector<c10::IValue>& slots, const Argument& argument) const;
   bool store(torch::jit::Stack& stack, std::vector<c10::IValue>& slots, const Step& step) const;
   bool runStep(const Step& step, torch::jit::Stack& stack, std::vector<c10::IValue>& slots) const;
@@ -57,6 +59,7 @@ struct OpProgram::Impl {
   OpTable::Impl& table;
   std::vector<Step> steps;  // one an event
   std::vector<Argument> arguments, items;
+  std::vector<c10::IValue> constants;  // copies: the table may grow while this runs
   std::vector<uint32_t> results, drops;
   std::vector<int32_t> lengths;
 };

@@ -14,18 +14,23 @@ thread_local OpRecorder::Impl* currentRecorder = nullptr;
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   OpRecorder::Impl* recorder = currentRecorder;
   if (recorder != nullptr) return recorder->call(op, stack);
-  // A recorder's thread state has leaked into another thread, or outlived it.
-  c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+  // The key outlived its recorder: an inference mode that began while recording ended after it and
+  // restored the keys, or autograd carried them to another thread.
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, false);
   op.callBoxed(stack);
 }
 
 }  // namespace
 
+bool isRecording() { return currentRecorder != nullptr; }
+
 OpRecorder::OpRecorder(ir::Trace& trace, OpTable& table, OpSink& sink)
     : impl_(std::make_unique<Impl>(trace, table, sink)) {}
 
 OpRecorder::~OpRecorder() {
-  if (currentRecorder == impl_.get()) stop();
+  if (currentRecorder != impl_.get()) return;
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, false);
+  currentRecorder = nullptr;
 }
 
 void OpRecorder::start() {
@@ -53,6 +58,11 @@ OpRecorder::Pause::~Pause() {
 common::ValueId OpRecorder::addInput(PyObject* tensor, common::SourceId source) {
   const at::Tensor& input = THPVariable_Unpack(tensor);
   if (common::ValueId known = impl_->valueOf(input); known.valid()) return known;
+  // Nothing guards the sizes of these.
+  const c10::TensorImpl& impl = *input.unsafeGetTensorImpl();
+  bool opaque = !input.defined() || impl.is_nested() || impl.is_python_dispatch() ||
+                impl.has_symbolic_sizes_strides() || input.is_xla() || input.is_lazy();
+  if (opaque) impl_->refuse("tensor_kind", "an input without plain sizes");
   common::ValueId value = impl_->addValue(input, Py_TYPE(tensor), true);
   impl_->trace.values[value.index()].source = source;
   return value;
@@ -71,7 +81,8 @@ common::ValueId OpRecorder::addAlias(PyObject* result, const char* op, PyObject*
 }
 
 void OpRecorder::addWrite(const char* op, PyObject* self, PyObject* other) {
-  impl_->addWrite(op, THPVariable_Unpack(self), other == Py_None ? at::Tensor() : THPVariable_Unpack(other));
+  impl_->addWrite(op, THPVariable_Unpack(self),
+                  other == Py_None ? at::Tensor() : THPVariable_Unpack(other));
 }
 
 void OpRecorder::addGenerator(PyObject* generator) {
@@ -129,10 +140,11 @@ void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* st
 
 // What Python does with `t.grad`, which has no operator.
 TORCH_LIBRARY(glowplug, library) {
-  library.def("grad(Tensor self) -> Tensor?", [](const at::Tensor& self) -> std::optional<at::Tensor> {
-    const at::Tensor& grad = self.grad();
-    return grad.defined() ? std::optional<at::Tensor>(grad) : std::nullopt;
-  });
+  library.def("grad(Tensor self) -> Tensor?",
+              [](const at::Tensor& self) -> std::optional<at::Tensor> {
+                const at::Tensor& grad = self.grad();
+                return grad.defined() ? std::optional<at::Tensor>(grad) : std::nullopt;
+              });
   library.def("set_grad(Tensor(a!) self, Tensor? grad) -> ()",
               [](const at::Tensor& self, const std::optional<at::Tensor>& grad) {
                 self.mutable_grad() = grad.value_or(at::Tensor());

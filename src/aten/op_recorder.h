@@ -10,14 +10,15 @@
 
 namespace glowplug::aten {
 
-// Who is told of what the dispatcher sees. All calls come with the GIL held, on the recording thread.
+// Who is told of what the dispatcher sees. All calls come with the GIL held, on the recording
+// thread.
 class OpSink {
  public:
   virtual ~OpSink() = default;
   // An operator has run. The event is complete but for its site; the sink appends it to the trace.
   virtual void onOp(ir::Event event) = 0;
-  // The operator of the last event returned a number or bool to C++ or Python: `scalar` (borrowed) is it
-  // as Python object. Unless the sink binds it to a Python value, it must become a Fork.
+  // The operator of the last event returned a number or bool to C++ or Python: `scalar` (borrowed)
+  // is it as Python object. Unless the sink binds it to a Python value, it must become a Fork.
   virtual void onScalar(common::ValueId value, PyObject* scalar) = 0;
   // The recording cannot go on (unknown tensor, operand of a kind that cannot be kept...).
   // Operators that follow still run, unrecorded.
@@ -28,18 +29,20 @@ class OpSink {
   virtual void leaveOperator() {}
 };
 
-// Records the operators that this thread calls, above autograd and autocast, one event per composite
-// operator. Holds recorded tensors so weakly that their memory is freed when the program frees them.
+// Records the operators that this thread calls, above autograd and autocast, one event per
+// composite operator. Holds recorded tensors so weakly that their memory is freed when the program
+// frees them.
 //
 // What the dispatcher does not see, the recorder finds out or is told:
-// - grad mode, inference mode and autocast are compared before each operator; a difference becomes State
-//   events. syncState() does the same where no operator follows: before Opaque and Return events.
-// - requires_grad set on a known tensor (factory functions do so too) is found when the tensor is next
-//   used or looked up, and becomes an aten::requires_grad_ event.
+// - grad mode, inference mode and autocast are compared before each operator; a difference becomes
+//   State events. syncState() does the same where no operator follows: before Opaque and Return
+//   events.
+// - requires_grad set on a known tensor (factory functions do so too) is found when the tensor is
+//   next used or looked up, and becomes an aten::requires_grad_ event.
 // - data (`t.data`), grad (`t.grad`), `t.data = u`, `t.grad = u` must be told: addAlias, addWrite.
-// - memory changed without the dispatcher (numpy, ctypes, DLPack, torch.from_numpy...) cannot be seen: the
-//   recorder's user must make such calls opaque. The same holds for torch.tensor(array): the content of
-//   a tensor made out of Python data is kept as a constant.
+// - memory changed without the dispatcher (numpy, ctypes, DLPack, torch.from_numpy...) cannot be
+//   seen: the recorder's user must make such calls opaque. The same holds for torch.tensor(array):
+//   the content of a tensor made out of Python data is kept as a constant.
 class OpRecorder {
  public:
   OpRecorder(ir::Trace& trace, OpTable& table, OpSink& sink);
@@ -58,25 +61,28 @@ class OpRecorder {
     bool included_;
   };
 
-  // A tensor comes in from `source`: makes its value, metadata (trace.metaTexts too) and Input event text.
-  // The caller adds the TensorMeta guard. Returns the value it already has, if it has one.
+  // A tensor comes in from `source`: makes its value, metadata (trace.metaTexts too) and Input
+  // event text. The caller adds the TensorMeta guard. Returns the value it already has, if it has
+  // one.
   common::ValueId addInput(PyObject* tensor, common::SourceId source);
   // Tensor that an opaque call returned.
   common::ValueId addResult(PyObject* tensor);
   // `result` was made of `self` without the dispatcher: op is "data" or "grad". Records an event.
   common::ValueId addAlias(PyObject* result, const char* op, PyObject* self);
-  // `self.data = other` (op "set_data") or `self.grad = other` ("set_grad"; other may be None).
+  // After `self.data = other` (op "set_data"), `self.grad = other` ("set_grad"; other may be None)
+  // or `self.retain_grad()` ("retain_grad"; other is None).
   void addWrite(const char* op, PyObject* self, PyObject* other);
 
-  // A random generator that existed before the recording. Operators that draw from another one than these
-  // and the default one are refused: it was made and seeded without the dispatcher.
+  // A random generator that existed before the recording. Operators that draw from another one than
+  // these and the default one are refused: it was made and seeded without the dispatcher.
   void addGenerator(PyObject* generator);
 
   // Appends State events for what changed since the last event.
   void syncState();
   // torch.clear_autocast_cache() was called.
   void addAutocastClear();
-  // An opaque call has run: at replay it runs again, so what it changed of the state needs no event.
+  // An opaque call has run: at replay it runs again, so what it changed of the state needs no
+  // event.
   void acceptState();
 
   // The value of a tensor, or an invalid id.

@@ -28,11 +28,11 @@ struct OpRecorder::Impl {
     const OpTraits& traits;
     ir::Event event = {};
     std::vector<Written> written = {};
-    bool selfVaries = false;      // sizes of the first operand may vary
-    bool operandsVary = false;    // sizes of an operand may vary
+    bool selfVaries = false;    // sizes of the first operand may vary
+    bool operandsVary = false;  // sizes of an operand may vary
     bool sizesFromData = false;
     bool zeroDim = false;
-    bool belowAutograd = false;   // runs between two State events that say so
+    bool belowAutograd = false;  // runs between two State events that say so
   };
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);

@@ -13,7 +13,9 @@ common::MetaId OpTable::addMeta(PyObject* tensor) {
   return impl_->addMeta(THPVariable_Unpack(tensor), Py_TYPE(tensor));
 }
 
-const TensorMeta* OpTable::meta(common::MetaId id) const { return impl_->metas.at(id.index()).get(); }
+const TensorMeta* OpTable::meta(common::MetaId id) const {
+  return impl_->metas.at(id.index()).get();
+}
 
 std::string OpTable::metaText(common::MetaId id) const { return meta(id)->text(); }
 
@@ -74,7 +76,8 @@ std::string textOf(const c10::IValue& value) {
     const at::Tensor& tensor = value.toTensor();
     bool wrapped = tensor.unsafeGetTensorImpl()->is_wrapped_number();
     std::string number = textOf(c10::IValue(tensor.item()));
-    return fmt::format("{}({} {})", wrapped ? "number" : "tensor", c10::str(tensor.scalar_type()), number);
+    return fmt::format("{}({} {})", wrapped ? "number" : "tensor", c10::str(tensor.scalar_type()),
+                       number);
   }
   if (value.isTensor()) {
     return "tensor(" +

@@ -11,80 +11,186 @@ namespace {
 using Names = std::unordered_set<std::string_view>;
 
 // Composite operators that draw although neither a tag nor a generator argument says so.
-const Names kDrawing = {
-    "aten::dropout", "aten::dropout_", "aten::feature_dropout", "aten::feature_dropout_",
-    "aten::alpha_dropout", "aten::alpha_dropout_", "aten::feature_alpha_dropout",
-    "aten::feature_alpha_dropout_", "aten::native_dropout", "aten::_fused_dropout",
-    "aten::scaled_dot_product_attention", "aten::_scaled_dot_product_attention_math",
-    "aten::_scaled_dot_product_flash_attention_for_cpu", "aten::lstm", "aten::gru", "aten::rnn_tanh",
-    "aten::rnn_relu", "aten::rrelu", "aten::rrelu_", "aten::rrelu_with_noise",
-    "aten::rrelu_with_noise_", "aten::multinomial", "aten::bernoulli", "aten::bernoulli_",
-    "aten::normal", "aten::normal_", "aten::poisson", "aten::binomial", "aten::_standard_gamma",
-    "aten::_sample_dirichlet", "aten::rand", "aten::rand_like", "aten::randn", "aten::randn_like",
-    "aten::randint", "aten::randint_like", "aten::randperm", "aten::random_", "aten::uniform_",
-    "aten::exponential_", "aten::cauchy_", "aten::geometric_", "aten::log_normal_", "aten::random",
-    "aten::uniform", "aten::pca_lowrank", "aten::svd_lowrank", "aten::_efficientzerotensor_rand"};
+const Names kDrawing = {"aten::dropout",
+                        "aten::dropout_",
+                        "aten::feature_dropout",
+                        "aten::feature_dropout_",
+                        "aten::alpha_dropout",
+                        "aten::alpha_dropout_",
+                        "aten::feature_alpha_dropout",
+                        "aten::feature_alpha_dropout_",
+                        "aten::native_dropout",
+                        "aten::_fused_dropout",
+                        "aten::scaled_dot_product_attention",
+                        "aten::_scaled_dot_product_attention_math",
+                        "aten::_scaled_dot_product_flash_attention_for_cpu",
+                        "aten::lstm",
+                        "aten::gru",
+                        "aten::rnn_tanh",
+                        "aten::rnn_relu",
+                        "aten::rrelu",
+                        "aten::rrelu_",
+                        "aten::rrelu_with_noise",
+                        "aten::rrelu_with_noise_",
+                        "aten::multinomial",
+                        "aten::bernoulli",
+                        "aten::bernoulli_",
+                        "aten::normal",
+                        "aten::normal_",
+                        "aten::poisson",
+                        "aten::binomial",
+                        "aten::_standard_gamma",
+                        "aten::_sample_dirichlet",
+                        "aten::rand",
+                        "aten::rand_like",
+                        "aten::randn",
+                        "aten::randn_like",
+                        "aten::randint",
+                        "aten::randint_like",
+                        "aten::randperm",
+                        "aten::random_",
+                        "aten::uniform_",
+                        "aten::exponential_",
+                        "aten::cauchy_",
+                        "aten::geometric_",
+                        "aten::log_normal_",
+                        "aten::random",
+                        "aten::uniform",
+                        "aten::pca_lowrank",
+                        "aten::svd_lowrank",
+                        "aten::_efficientzerotensor_rand"};
 
 // Composite operators whose result sizes come from data (leaves have Tag::dynamic_output_shape).
-const Names kDataSized = {
-    "aten::argwhere", "aten::nonzero", "aten::nonzero_numpy", "aten::masked_select",
-    "aten::unique_dim", "aten::_unique", "aten::_unique2", "aten::unique_consecutive",
-    "aten::unique_dim_consecutive", "aten::combinations", "aten::bincount", "aten::one_hot",
-    "aten::_pad_packed_sequence", "aten::_pack_padded_sequence", "aten::linalg_lstsq",
-    "aten::tensor_split.tensor_indices_or_sections", "aten::repeat_interleave.Tensor",
-    "aten::repeat_interleave.self_Tensor", "aten::lstm.data", "aten::gru.data", "aten::rnn_tanh.data",
-    "aten::rnn_relu.data", "aten::where", "aten::coalesce", "aten::_coalesce", "aten::to_sparse",
-    "aten::to_padded_tensor", "aten::_nested_tensor_from_mask", "aten::from_file", "aten::set_",
-    "aten::masked_select_backward", "aten::to_dense_backward", "aten::_ctc_loss", "aten::histogramdd",
-    "aten::_histogramdd_bin_edges", "aten::item", "aten::_local_scalar_dense"};
+const Names kDataSized = {"aten::argwhere",
+                          "aten::nonzero",
+                          "aten::nonzero_numpy",
+                          "aten::masked_select",
+                          "aten::unique_dim",
+                          "aten::_unique",
+                          "aten::_unique2",
+                          "aten::unique_consecutive",
+                          "aten::unique_dim_consecutive",
+                          "aten::combinations",
+                          "aten::bincount",
+                          "aten::one_hot",
+                          "aten::_pad_packed_sequence",
+                          "aten::_pack_padded_sequence",
+                          "aten::linalg_lstsq",
+                          "aten::tensor_split.tensor_indices_or_sections",
+                          "aten::repeat_interleave.Tensor",
+                          "aten::repeat_interleave.self_Tensor",
+                          "aten::lstm.data",
+                          "aten::gru.data",
+                          "aten::rnn_tanh.data",
+                          "aten::rnn_relu.data",
+                          "aten::where",
+                          "aten::coalesce",
+                          "aten::_coalesce",
+                          "aten::to_sparse",
+                          "aten::to_padded_tensor",
+                          "aten::_nested_tensor_from_mask",
+                          "aten::from_file",
+                          "aten::set_",
+                          "aten::masked_select_backward",
+                          "aten::to_dense_backward",
+                          "aten::_ctc_loss",
+                          "aten::histogramdd",
+                          "aten::_histogramdd_bin_edges",
+                          "aten::item",
+                          "aten::_local_scalar_dense"};
 
 const Names kMaskReading = {"aten::index", "aten::_unsafe_index"};
 
 // Batch norms write their running statistics; the schema does not say so.
-const Names kRunningStatistics = {
-    "aten::batch_norm", "aten::_batch_norm_impl_index", "aten::native_batch_norm",
-    "aten::cudnn_batch_norm", "aten::miopen_batch_norm", "aten::instance_norm",
-    "aten::batch_norm_update_stats", "aten::batch_norm_gather_stats",
-    "aten::batch_norm_gather_stats_with_counts", "aten::quantized_batch_norm"};
+const Names kRunningStatistics = {"aten::batch_norm",
+                                  "aten::_batch_norm_impl_index",
+                                  "aten::native_batch_norm",
+                                  "aten::cudnn_batch_norm",
+                                  "aten::miopen_batch_norm",
+                                  "aten::instance_norm",
+                                  "aten::batch_norm_update_stats",
+                                  "aten::batch_norm_gather_stats",
+                                  "aten::batch_norm_gather_stats_with_counts",
+                                  "aten::quantized_batch_norm"};
 
-const Names kResizing = {"aten::resize_", "aten::resize_as_", "aten::set_", "aten::squeeze_",
-                         "aten::set_data", "aten::resize_as_sparse_", "aten::sparse_resize_",
-                         "aten::sparse_resize_and_clear_", "aten::swapdims_", "aten::unsqueeze_",
-                         "aten::transpose_", "aten::t_", "aten::as_strided_", "aten::swapaxes_"};
+const Names kResizing = {"aten::resize_",        "aten::resize_as_",
+                         "aten::set_",           "aten::squeeze_",
+                         "aten::set_data",       "aten::resize_as_sparse_",
+                         "aten::sparse_resize_", "aten::sparse_resize_and_clear_",
+                         "aten::swapdims_",      "aten::unsqueeze_",
+                         "aten::transpose_",     "aten::t_",
+                         "aten::as_strided_",    "aten::swapaxes_"};
 
-const Names kSizeKeeping = {"aten::index_put", "aten::_index_put_impl", "aten::masked_fill",
-                            "aten::masked_scatter", "aten::scatter", "aten::index_add",
-                            "aten::index_copy", "aten::index_fill", "aten::scatter_add",
-                            "aten::clone", "aten::contiguous", "aten::detach", "aten::alias"};
+const Names kSizeKeeping = {"aten::index_put",      "aten::_index_put_impl", "aten::masked_fill",
+                            "aten::masked_scatter", "aten::scatter",         "aten::index_add",
+                            "aten::index_copy",     "aten::index_fill",      "aten::scatter_add",
+                            "aten::clone",          "aten::contiguous",      "aten::detach",
+                            "aten::alias"};
 
 // With no dimension given, these reduce to a single number.
-const Names kReducing = {"aten::sum", "aten::mean", "aten::prod", "aten::all", "aten::any", "aten::max",
-                         "aten::min", "aten::std", "aten::var", "aten::median", "aten::nanmedian",
-                         "aten::nansum", "aten::nanmean", "aten::argmax", "aten::argmin",
-                         "aten::count_nonzero", "aten::norm", "aten::linalg_vector_norm",
-                         "aten::amax", "aten::amin", "aten::dot", "aten::vdot", "aten::trace"};
+const Names kReducing = {"aten::sum",           "aten::mean",      "aten::prod",
+                         "aten::all",           "aten::any",       "aten::max",
+                         "aten::min",           "aten::std",       "aten::var",
+                         "aten::median",        "aten::nanmedian", "aten::nansum",
+                         "aten::nanmean",       "aten::argmax",    "aten::argmin",
+                         "aten::count_nonzero", "aten::norm",      "aten::linalg_vector_norm",
+                         "aten::amax",          "aten::amin",      "aten::dot",
+                         "aten::vdot",          "aten::trace"};
 
-const Names kLosses = {"aten::cross_entropy_loss", "aten::nll_loss", "aten::nll_loss_nd",
-                       "aten::mse_loss", "aten::l1_loss", "aten::smooth_l1_loss", "aten::huber_loss",
-                       "aten::binary_cross_entropy", "aten::binary_cross_entropy_with_logits",
-                       "aten::kl_div", "aten::soft_margin_loss", "aten::hinge_embedding_loss",
-                       "aten::cosine_embedding_loss", "aten::margin_ranking_loss",
-                       "aten::triplet_margin_loss", "aten::poisson_nll_loss", "aten::ctc_loss"};
+const Names kLosses = {"aten::cross_entropy_loss",
+                       "aten::nll_loss",
+                       "aten::nll_loss_nd",
+                       "aten::mse_loss",
+                       "aten::l1_loss",
+                       "aten::smooth_l1_loss",
+                       "aten::huber_loss",
+                       "aten::binary_cross_entropy",
+                       "aten::binary_cross_entropy_with_logits",
+                       "aten::kl_div",
+                       "aten::soft_margin_loss",
+                       "aten::hinge_embedding_loss",
+                       "aten::cosine_embedding_loss",
+                       "aten::margin_ranking_loss",
+                       "aten::triplet_margin_loss",
+                       "aten::poisson_nll_loss",
+                       "aten::ctc_loss"};
 
-const Names kMetadataQueries = {
-    "aten::is_same_size", "aten::result_type", "aten::can_cast", "aten::promote_types",
-    "aten::is_floating_point", "aten::is_complex", "aten::is_signed", "aten::is_inference",
-    "aten::is_neg", "aten::is_conj", "aten::size", "aten::stride", "aten::sym_size",
-    "aten::sym_stride", "aten::sym_numel", "aten::sym_storage_offset", "aten::is_pinned", "aten::dim",
-    "aten::_nested_tensor_size", "aten::is_vulkan_available", "aten::_has_same_storage_numel",
-    "aten::cudnn_is_acceptable", "aten::_use_cudnn_ctc_loss", "aten::_cufft_get_plan_cache_size"};
+const Names kMetadataQueries = {"aten::is_same_size",
+                                "aten::result_type",
+                                "aten::can_cast",
+                                "aten::promote_types",
+                                "aten::is_floating_point",
+                                "aten::is_complex",
+                                "aten::is_signed",
+                                "aten::is_inference",
+                                "aten::is_neg",
+                                "aten::is_conj",
+                                "aten::size",
+                                "aten::stride",
+                                "aten::sym_size",
+                                "aten::sym_stride",
+                                "aten::sym_numel",
+                                "aten::sym_storage_offset",
+                                "aten::is_pinned",
+                                "aten::dim",
+                                "aten::_nested_tensor_size",
+                                "aten::is_vulkan_available",
+                                "aten::_has_same_storage_numel",
+                                "aten::cudnn_is_acceptable",
+                                "aten::_use_cudnn_ctc_loss",
+                                "aten::_cufft_get_plan_cache_size"};
 
-const Names kFactories = {"aten::empty", "aten::zeros", "aten::ones", "aten::full", "aten::arange",
-                          "aten::range", "aten::eye", "aten::linspace", "aten::logspace",
-                          "aten::rand", "aten::randn", "aten::randint", "aten::randperm",
-                          "aten::scalar_tensor", "aten::empty_strided", "aten::tril_indices",
-                          "aten::triu_indices", "aten::new_empty", "aten::new_zeros",
-                          "aten::new_ones", "aten::new_full", "aten::new_empty_strided"};
+const Names kFactories = {"aten::empty",         "aten::zeros",
+                          "aten::ones",          "aten::full",
+                          "aten::arange",        "aten::range",
+                          "aten::eye",           "aten::linspace",
+                          "aten::logspace",      "aten::rand",
+                          "aten::randn",         "aten::randint",
+                          "aten::randperm",      "aten::scalar_tensor",
+                          "aten::empty_strided", "aten::tril_indices",
+                          "aten::triu_indices",  "aten::new_empty",
+                          "aten::new_zeros",     "aten::new_ones",
+                          "aten::new_full",      "aten::new_empty_strided"};
 
 bool isForeign(const std::string& name) {
   return name.rfind("aten::", 0) != 0 && name.rfind("prim::", 0) != 0 &&
@@ -122,12 +228,13 @@ OpTraits::OpTraits(const c10::OperatorHandle& op)
     draws_ |= type.find("Generator") != std::string::npos;
   }
   if (op.hasTag(at::Tag::nondeterministic_seeded)) draws_ = true;
-  dynamic_ = op.hasTag(at::Tag::dynamic_output_shape) || op.hasTag(at::Tag::data_dependent_output) ||
-             kDataSized.count(full) > 0 || (kDataSized.count(name_) > 0 && name_ != "aten::where" &&
-                                           name_ != "aten::set_");
+  dynamic_ = op.hasTag(at::Tag::dynamic_output_shape) ||
+             op.hasTag(at::Tag::data_dependent_output) || kDataSized.count(full) > 0 ||
+             (kDataSized.count(name_) > 0 && name_ != "aten::where" && name_ != "aten::set_");
   readsMasks_ = kMaskReading.count(name_) > 0;
   hiddenWrites_ = kRunningStatistics.count(name_) > 0;
-  conservativeAliases_ = foreign_ && schema.aliasAnalysis() != c10::AliasAnalysisKind::FROM_SCHEMA &&
+  conservativeAliases_ = foreign_ &&
+                         schema.aliasAnalysis() != c10::AliasAnalysisKind::FROM_SCHEMA &&
                          schema.aliasAnalysis() != c10::AliasAnalysisKind::PURE_FUNCTION;
   bool inPlace = !name_.empty() && name_.back() == '_' && !writes_.empty() && writes_[0];
   resizesWritten_ = hasOut || kResizing.count(name_) > 0;
@@ -173,8 +280,8 @@ bool OpTraits::writes(size_t index, Arguments arguments) const {
 
 bool OpTraits::sizesDependOnData(Arguments arguments) const {
   if (foreign_) return true;
-  if (name_ == "aten::one_hot") return !(arguments.size() > 1 && arguments[1].isInt() &&
-                                         arguments[1].toInt() >= 0);
+  if (name_ == "aten::one_hot")
+    return !(arguments.size() > 1 && arguments[1].isInt() && arguments[1].toInt() >= 0);
   if (name_ == "aten::repeat_interleave") {
     const c10::IValue* size = value("output_size", arguments);
     bool given = size != nullptr && size->isInt();

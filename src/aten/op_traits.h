@@ -1,7 +1,7 @@
 #pragma once
 
-// Private to aten/: what an operator does besides computing its results, as far as its schema, its tags
-// and (where schemas are silent or wrong) tables by name tell.
+// Private to aten/: what an operator does besides computing its results, as far as its schema, its
+// tags and (where schemas are silent or wrong) tables by name tell.
 #include <vector>
 
 #include "aten/torch.h"
@@ -18,6 +18,8 @@ class OpTraits {
   bool random(Arguments arguments) const;
   // Whether argument `index` (a tensor or a list of tensors) is written.
   bool writes(size_t index, Arguments arguments) const;
+  // Whether some call of it may write an argument.
+  bool mayWrite() const;
   // A result may share memory with argument `index`.
   bool aliases(size_t index) const { return aliases_[index]; }
   // Result sizes depend on the data of operands, not only on their sizes.

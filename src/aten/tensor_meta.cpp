@@ -9,28 +9,42 @@ namespace {
 
 const char* dtypeName(c10::ScalarType type) {
   switch (type) {
-    case c10::ScalarType::Float: return "f32";
-    case c10::ScalarType::Double: return "f64";
-    case c10::ScalarType::Half: return "f16";
-    case c10::ScalarType::BFloat16: return "bf16";
-    case c10::ScalarType::Byte: return "u8";
-    case c10::ScalarType::Char: return "i8";
-    case c10::ScalarType::Short: return "i16";
-    case c10::ScalarType::Int: return "i32";
-    case c10::ScalarType::Long: return "i64";
-    case c10::ScalarType::UInt16: return "u16";
-    case c10::ScalarType::UInt32: return "u32";
-    case c10::ScalarType::UInt64: return "u64";
-    case c10::ScalarType::Bool: return "bool";
-    case c10::ScalarType::ComplexFloat: return "c64";
-    case c10::ScalarType::ComplexDouble: return "c128";
-    default: return c10::toString(type);
+    case c10::ScalarType::Float:
+      return "f32";
+    case c10::ScalarType::Double:
+      return "f64";
+    case c10::ScalarType::Half:
+      return "f16";
+    case c10::ScalarType::BFloat16:
+      return "bf16";
+    case c10::ScalarType::Byte:
+      return "u8";
+    case c10::ScalarType::Char:
+      return "i8";
+    case c10::ScalarType::Short:
+      return "i16";
+    case c10::ScalarType::Int:
+      return "i32";
+    case c10::ScalarType::Long:
+      return "i64";
+    case c10::ScalarType::UInt16:
+      return "u16";
+    case c10::ScalarType::UInt32:
+      return "u32";
+    case c10::ScalarType::UInt64:
+      return "u64";
+    case c10::ScalarType::Bool:
+      return "bool";
+    case c10::ScalarType::ComplexFloat:
+      return "c64";
+    case c10::ScalarType::ComplexDouble:
+      return "c128";
+    default:
+      return c10::toString(type);
   }
 }
 
-std::string layoutName(c10::Layout layout) {
-  return fmt::format("{}", c10::str(layout));
-}
+std::string layoutName(c10::Layout layout) { return fmt::format("{}", c10::str(layout)); }
 
 bool sameSpan(at::IntArrayRef now, const c10::SmallVector<int64_t, 5>& then) {
   const size_t count = then.size();

@@ -11,12 +11,13 @@ namespace {
 
 using Kind = ir::StateChange::Kind;
 
-// Those that torch's wheels have kernels for. Asking about all ten devices on each call would cost more
-// than all the other checks.
+// Those that torch's wheels have kernels for. Asking about all ten devices on each call would cost
+// more than all the other checks.
 constexpr std::array<c10::DeviceType, 4> kAutocastDevices = {
     c10::DeviceType::CPU, c10::DeviceType::CUDA, c10::DeviceType::XPU, c10::DeviceType::MPS};
 
-// The tracer's key is hidden here and there by torch's bindings; tracing is a reason to bypass anyway.
+// The tracer's key is hidden here and there by torch's bindings; tracing is a reason to bypass
+// anyway.
 uint64_t comparable(c10::DispatchKeySet keys) {
   return keys.remove(kRecorderKey).remove(c10::DispatchKey::Tracer).raw_repr();
 }
@@ -37,15 +38,14 @@ void simulateInference(ThreadModes& modes, bool enabled) {
   c10::DispatchKeySet excluded(c10::DispatchKeySet::RAW, modes.excluded);
   included = enabled ? included.remove(c10::DispatchKey::ADInplaceOrView)
                      : included.add(c10::DispatchKey::ADInplaceOrView);
-  excluded = enabled ? excluded | c10::autograd_dispatch_keyset
-                     : excluded - c10::autograd_dispatch_keyset;
+  excluded =
+      enabled ? excluded | c10::autograd_dispatch_keyset : excluded - c10::autograd_dispatch_keyset;
   modes.included = included.raw_repr();
   modes.excluded = excluded.raw_repr();
 }
 
 void switchInference(bool enabled) {
-  c10::AutogradState::set_tls_state(
-      c10::AutogradState(!enabled, enabled, !enabled, !enabled));
+  c10::AutogradState::set_tls_state(c10::AutogradState(!enabled, enabled, !enabled, !enabled));
   auto keys = c10::impl::tls_local_dispatch_key_set();
   c10::impl::PODLocalDispatchKeySet next{};
   next.set_included(enabled ? keys.included_.remove(c10::DispatchKey::ADInplaceOrView)
@@ -55,7 +55,8 @@ void switchInference(bool enabled) {
   c10::impl::_force_tls_local_dispatch_key_set(next);
 }
 
-// As at::AutoDispatchBelowADInplaceOrView begins and ends, outside of which no such guard is in force.
+// As at::AutoDispatchBelowADInplaceOrView begins and ends, outside of which no such guard is in
+// force.
 void switchBelowAutograd(bool below) {
   auto keys = c10::impl::tls_local_dispatch_key_set();
   auto hidden = c10::autograd_dispatch_keyset_with_ADInplaceOrView;
@@ -67,10 +68,14 @@ void switchBelowAutograd(bool below) {
 
 c10::DispatchKey autocastKey(c10::DeviceType device) {
   switch (device) {
-    case c10::DeviceType::CPU: return c10::DispatchKey::AutocastCPU;
-    case c10::DeviceType::CUDA: return c10::DispatchKey::AutocastCUDA;
-    case c10::DeviceType::XPU: return c10::DispatchKey::AutocastXPU;
-    default: return c10::DispatchKey::AutocastMPS;
+    case c10::DeviceType::CPU:
+      return c10::DispatchKey::AutocastCPU;
+    case c10::DeviceType::CUDA:
+      return c10::DispatchKey::AutocastCUDA;
+    case c10::DeviceType::XPU:
+      return c10::DispatchKey::AutocastXPU;
+    default:
+      return c10::DispatchKey::AutocastMPS;
   }
 }
 
@@ -156,7 +161,8 @@ ThreadModes ThreadModes::now() {
   modes.autocastCache = at::autocast::is_autocast_cache_enabled();
   modes.autocastNesting = currentAutocastNesting();
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
-    modes.autocastDtype[i] = static_cast<int8_t>(at::autocast::get_autocast_dtype(kAutocastDevices[i]));
+    modes.autocastDtype[i] =
+        static_cast<int8_t>(at::autocast::get_autocast_dtype(kAutocastDevices[i]));
   }
   return modes;
 }
@@ -170,7 +176,8 @@ bool ThreadModes::sameApartFromNesting(const ThreadModes& other) const {
 }
 
 bool ThreadModes::dispatchesBelowAutograd() const {
-  return c10::DispatchKeySet(c10::DispatchKeySet::RAW, excluded).has(c10::DispatchKey::ADInplaceOrView);
+  return c10::DispatchKeySet(c10::DispatchKeySet::RAW, excluded)
+      .has(c10::DispatchKey::ADInplaceOrView);
 }
 
 void ThreadModes::hideDispatchBelowAutograd() {
@@ -186,7 +193,8 @@ std::string ThreadModes::difference(const ThreadModes& was) const {
   };
   if (inference != was.inference) return onOff("inference mode", inference, was.inference);
   if (grad != was.grad) return onOff("grad mode", grad, was.grad);
-  if (forwardGrad != was.forwardGrad) return onOff("forward grad mode", forwardGrad, was.forwardGrad);
+  if (forwardGrad != was.forwardGrad)
+    return onOff("forward grad mode", forwardGrad, was.forwardGrad);
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
     std::string name = "autocast on " + c10::DeviceTypeName(kAutocastDevices[i], true);
     bool now = autocastOn(excluded, i), then = autocastOn(was.excluded, i);
@@ -235,18 +243,28 @@ void applyStateChange(const ir::StateChange& change) {
   int64_t low = change.number & 0xff;
   c10::AutogradState& autograd = c10::AutogradState::get_tls_state();
   switch (change.kind) {
-    case Kind::GradMode: return autograd.set_grad_mode(change.number != 0);
-    case Kind::InferenceMode: return switchInference(change.number != 0);
-    case Kind::ForwardGradMode: return autograd.set_fw_grad_mode(change.number != 0);
-    case Kind::BackwardThreads: return autograd.set_multithreading_enabled(change.number != 0);
-    case Kind::Autocast: return at::autocast::set_autocast_enabled(device, low != 0);
+    case Kind::GradMode:
+      return autograd.set_grad_mode(change.number != 0);
+    case Kind::InferenceMode:
+      return switchInference(change.number != 0);
+    case Kind::ForwardGradMode:
+      return autograd.set_fw_grad_mode(change.number != 0);
+    case Kind::BackwardThreads:
+      return autograd.set_multithreading_enabled(change.number != 0);
+    case Kind::Autocast:
+      return at::autocast::set_autocast_enabled(device, low != 0);
     case Kind::AutocastDtype:
       return at::autocast::set_autocast_dtype(device, static_cast<c10::ScalarType>(low));
-    case Kind::AutocastCache: return at::autocast::set_autocast_cache_enabled(change.number != 0);
-    case Kind::AutocastNesting: return nestAutocast(change.number);
-    case Kind::AutocastClear: return at::autocast::clear_cache();
-    case Kind::BelowAutograd: return switchBelowAutograd(change.number != 0);
-    case Kind::Call: return;
+    case Kind::AutocastCache:
+      return at::autocast::set_autocast_cache_enabled(change.number != 0);
+    case Kind::AutocastNesting:
+      return nestAutocast(change.number);
+    case Kind::AutocastClear:
+      return at::autocast::clear_cache();
+    case Kind::BelowAutograd:
+      return switchBelowAutograd(change.number != 0);
+    case Kind::Call:
+      return;
   }
 }
 
@@ -262,7 +280,8 @@ StateSnapshot::StateSnapshot(StateSnapshot&&) noexcept = default;
 StateSnapshot& StateSnapshot::operator=(StateSnapshot&&) noexcept = default;
 
 bool StateSnapshot::matches() const {
-  return impl_->modes.sameApartFromNesting(ThreadModes::now()) && impl_->switches == globalSwitches();
+  return impl_->modes.sameApartFromNesting(ThreadModes::now()) &&
+         impl_->switches == globalSwitches();
 }
 
 std::string StateSnapshot::difference() const {
@@ -285,7 +304,7 @@ const char* bypassReason() {
   if (keys.included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
     return "inside a functorch transform (vmap, grad, ...)";
   }
-  if (keys.included_.has(kRecorderKey)) return "another recording is under way on this thread";
+  if (isRecording()) return "another recording is under way on this thread";
   if (torch::jit::tracer::isTracing()) return "torch.jit is tracing";
   if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly detection is on";
   const auto& hooks = at::SavedTensorDefaultHooks::get_tls_state();

@@ -27,12 +27,16 @@ struct ThreadModes {
   void hideDispatchBelowAutograd();
   // What differs, in words; empty if nothing does.
   std::string difference(const ThreadModes& was) const;
-  // Changes that lead from `from` to this. False when there is a difference that none of them covers.
+  // Changes that lead from `from` to this. False when there is a difference that none of them
+  // covers.
   bool changesFrom(const ThreadModes& from, std::vector<ir::StateChange>& changes) const;
 };
 
 // Process-wide switches (default dtype, determinism, backends), packed.
 uint64_t globalSwitches();
+
+// An OpRecorder has started on this thread.
+bool isRecording();
 
 void applyStateChange(const ir::StateChange& change);
 

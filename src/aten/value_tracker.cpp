@@ -18,7 +18,13 @@ bool explicitGrad(const c10::TensorImpl& impl) {
   return meta != nullptr && meta->requires_grad_;
 }
 
+bool hasHistory(const c10::TensorImpl& impl) {
+  auto* meta = static_cast<torch::autograd::AutogradMeta*>(impl.autograd_meta());
+  return meta != nullptr && meta->grad_fn_ != nullptr;
+}
+
 void refreshFrom(ValueTracker::Entry& entry, const c10::TensorImpl& impl) {
+  entry.hasHistory = hasHistory(impl);
   entry.explicitGrad = explicitGrad(impl);
   if (entry.storage._unsafe_get_target() != storageOf(impl)) entry.storage = weakStorage(impl);
 }
@@ -38,13 +44,17 @@ const ValueTracker::Entry* ValueTracker::find(const at::Tensor& tensor) const {
 }
 
 void ValueTracker::add(const at::Tensor& tensor, common::ValueId value, bool external) {
-  Entry entry{WeakTensor(tensor.getIntrusivePtr()), weakStorage(*tensor.unsafeGetTensorImpl()), value, explicitGrad(tensor)};
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  Entry entry{WeakTensor(tensor.getIntrusivePtr()), weakStorage(impl), value, explicitGrad(impl),
+              hasHistory(impl)};
   entries_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(entry));
   byValue_[value] = tensor.unsafeGetTensorImpl();
   if (external) markExternal(tensor);
 }
 
-void ValueTracker::markExternal(const at::Tensor& tensor) { markExternal(*tensor.unsafeGetTensorImpl()); }
+void ValueTracker::markExternal(const at::Tensor& tensor) {
+  markExternal(*tensor.unsafeGetTensorImpl());
+}
 
 void ValueTracker::markExternal(const c10::TensorImpl& impl) {
   if (c10::StorageImpl* storage = storageOf(impl)) {
@@ -56,10 +66,15 @@ void ValueTracker::markExternal(const c10::TensorImpl& impl) {
 
 void ValueTracker::refresh(common::ValueId value, bool external) {
   auto found = byValue_.find(value);
-  // A tensor that has died meanwhile still has its TensorImpl, emptied: the weak reference keeps it.
+  // A tensor that has died meanwhile still has its TensorImpl, emptied: the weak reference keeps
+  // it.
   if (found == byValue_.end()) return;
   refreshFrom(entries_.at(found->second), *found->second);
   if (external && storageOf(*found->second) != nullptr) markExternal(*found->second);
+}
+
+bool ValueTracker::historyAppeared(const Entry& entry, const at::Tensor& tensor) {
+  return !entry.hasHistory && hasHistory(*tensor.unsafeGetTensorImpl()) && !tensor.is_view();
 }
 
 bool ValueTracker::storageChanged(const Entry& entry, const at::Tensor& tensor) {

@@ -20,6 +20,7 @@ class ValueTracker {
     WeakStorage storage;
     common::ValueId value;
     bool explicitGrad = false;  // as set by requires_grad_(), which no operator tells of
+    bool hasHistory = false;    // autograd knows how it was computed
   };
 
   Entry* find(const at::Tensor& tensor);
@@ -30,6 +31,9 @@ class ValueTracker {
   // An external tensor that got another storage makes that storage external.
   void refresh(common::ValueId value, bool external = false);
   void markExternal(const at::Tensor& tensor);
+  // Autograd history that no operator gave it: an autograd.Function's output. (Views get theirs
+  // lazily.)
+  static bool historyAppeared(const Entry& entry, const at::Tensor& tensor);
   static bool storageChanged(const Entry& entry, const at::Tensor& tensor);
   // Writing the tensor may be seen outside the recording. When in doubt, true.
   bool isExternal(const at::Tensor& tensor) const;

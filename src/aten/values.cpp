@@ -37,7 +37,8 @@ bool Values::scalarIs(common::ValueId id, PyObject* expected) const {
     if (!PyFloat_CheckExact(expected)) return false;
     double now = value.toDouble(), then = PyFloat_AS_DOUBLE(expected);
     // Not ==: -0.0 and 0.0 lead to different programs.
-    return std::isnan(then) ? std::isnan(now) : now == then && std::signbit(now) == std::signbit(then);
+    return std::isnan(then) ? std::isnan(now)
+                            : now == then && std::signbit(now) == std::signbit(then);
   }
   if (value.isInt() && PyLong_CheckExact(expected)) {
     int overflow = 0;

@@ -12,8 +12,7 @@ namespace {
 
 // Objects/genobject.c of 3.11 (the struct is in no header).
 struct WrappedValue {
-  PyObject_HEAD
-  PyObject* value;
+  PyObject_HEAD PyObject* value;
 };
 
 bool isCoroutine(PyObject* object) {

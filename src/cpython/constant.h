@@ -4,12 +4,13 @@
 
 namespace glowplug::cpython {
 
-// Immutable values that own nothing of a user's: None, numbers, strings, dtypes, devices, and tuples,
-// frozensets, slices and ranges of such; exactly the builtin classes. Comparing two runs no Python code.
+// Immutable values that own nothing of a user's: None, numbers, strings, dtypes, devices, and
+// tuples, frozensets, slices and ranges of such; exactly the builtin classes. Comparing two runs no
+// Python code.
 bool isPlainValue(PyObject* object);
 
-// Same exact type and same value: floats by their bits, containers item by item. What is not a plain
-// value equals only itself.
+// Same exact type and same value: floats by their bits, containers item by item. What is not a
+// plain value equals only itself.
 bool constantsEqual(PyObject* a, PyObject* b);
 
 // The set holds exactly the items of the frozenset.

@@ -15,7 +15,15 @@ namespace glowplug::cpython {
 namespace {
 
 enum class Operand : uint8_t {
-  None, Plain, Local, Name, GlobalName, Const, Forward, Backward, Interruptible
+  None,
+  Plain,
+  Local,
+  Name,
+  GlobalName,
+  Const,
+  Forward,
+  Backward,
+  Interruptible
 };
 
 struct OpcodeRow {
@@ -40,16 +48,27 @@ void setOperand(Instruction& instruction, const OpcodeRow& row, uint32_t arg, Py
   switch (row.operand) {
     case Operand::None:
     case Operand::Plain:
-    case Operand::Local: break;
-    case Operand::Name: instruction.object = PyTuple_GET_ITEM(code->co_names, arg); break;
+    case Operand::Local:
+      break;
+    case Operand::Name:
+      instruction.object = PyTuple_GET_ITEM(code->co_names, arg);
+      break;
     case Operand::GlobalName:
       instruction.object = PyTuple_GET_ITEM(code->co_names, arg >> 1);
       instruction.flag = arg & 1;
       break;
-    case Operand::Const: instruction.object = PyTuple_GET_ITEM(code->co_consts, arg); break;
-    case Operand::Forward: instruction.target = instruction.next + instruction.arg; break;
-    case Operand::Interruptible: instruction.flag = true; [[fallthrough]];
-    case Operand::Backward: instruction.target = instruction.next - instruction.arg; break;
+    case Operand::Const:
+      instruction.object = PyTuple_GET_ITEM(code->co_consts, arg);
+      break;
+    case Operand::Forward:
+      instruction.target = instruction.next + instruction.arg;
+      break;
+    case Operand::Interruptible:
+      instruction.flag = true;
+      [[fallthrough]];
+    case Operand::Backward:
+      instruction.target = instruction.next - instruction.arg;
+      break;
   }
 }
 

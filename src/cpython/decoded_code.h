@@ -9,7 +9,8 @@
 
 namespace glowplug::cpython {
 
-// A code object's instructions in version-neutral form. Made once for each code object, and freed with it.
+// A code object's instructions in version-neutral form. Made once for each code object, and freed
+// with it.
 class DecodedCode {
  public:
   explicit DecodedCode(PyCodeObject* code);
@@ -17,7 +18,8 @@ class DecodedCode {
   const Instruction* begin() const { return instructions_.data(); }
   size_t size() const { return instructions_.size(); }
   const Instruction& at(size_t index) const { return instructions_.at(index); }
-  // The instruction at a code unit, or the first one after it when that unit holds none (caches, NOP).
+  // The instruction at a code unit, or the first one after it when that unit holds none (caches,
+  // NOP).
   const Instruction* atUnit(int32_t unit) const { return begin() + indexOfUnit_[unit]; }
   // The innermost handler that covers a code unit, or nullptr.
   const ExceptionHandler* handlerOf(int32_t unit) const;

@@ -4,7 +4,8 @@ namespace glowplug::cpython {
 
 namespace {
 
-// Six bits a byte, the highest group first; bit 6 says that more follow. (Bit 7 marks an entry's start.)
+// Six bits a byte, the highest group first; bit 6 says that more follow. (Bit 7 marks an entry's
+// start.)
 int32_t readNumber(const uint8_t*& position, const uint8_t* end) {
   int32_t number = 0;
   while (position < end) {

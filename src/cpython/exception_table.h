@@ -11,8 +11,8 @@ namespace glowplug::cpython {
 struct ExceptionHandler {
   int32_t start = 0;
   int32_t end = 0;
-  int32_t target = 0;   // unit of the handler
-  int32_t depth = 0;    // values that stay on the stack
+  int32_t target = 0;     // unit of the handler
+  int32_t depth = 0;      // values that stay on the stack
   bool pushUnit = false;  // the raising instruction's unit is pushed below the exception
 
   bool operator==(const ExceptionHandler&) const = default;

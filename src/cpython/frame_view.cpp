@@ -15,8 +15,7 @@ void FrameView::setInstruction(int index) {
   frame_->prev_instr = _PyCode_CODE(frame_->f_code) + index;
 }
 int FrameView::line() const {
-  return PyCode_Addr2Line(frame_->f_code,
-                          instruction() * static_cast<int>(sizeof(_Py_CODEUNIT)));
+  return PyCode_Addr2Line(frame_->f_code, instruction() * static_cast<int>(sizeof(_Py_CODEUNIT)));
 }
 bool FrameView::isGenerator() const { return frame_->owner == FRAME_OWNED_BY_GENERATOR; }
 

@@ -16,13 +16,13 @@ class FrameView {
   PyObject* function() const;  // the function object that runs, borrowed
   PyObject* globals() const;
   PyObject* builtins() const;
-  PyObject* locals() const;    // mapping of class and module bodies, else nullptr
+  PyObject* locals() const;       // mapping of class and module bodies, else nullptr
   PyObject** fastLocals() const;  // localsplus: arguments, locals, cells, free variables
-  int line() const;            // of the instruction that is executed
-  int instruction() const;     // its index in the code, cheap
+  int line() const;               // of the instruction that is executed
+  int instruction() const;        // its index in the code, cheap
   // Says that another instruction is executed (RERAISE: where the exception was raised first).
   void setInstruction(int index);
-  bool isGenerator() const;    // owned by a generator, coroutine or async generator
+  bool isGenerator() const;  // owned by a generator, coroutine or async generator
 
  private:
   struct _PyInterpreterFrame* frame_;

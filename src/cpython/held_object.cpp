@@ -6,7 +6,9 @@ namespace glowplug::cpython {
 
 namespace {
 
-PyObject* referent(PyObject* weakref) { return reinterpret_cast<PyWeakReference*>(weakref)->wr_object; }
+PyObject* referent(PyObject* weakref) {
+  return reinterpret_cast<PyWeakReference*>(weakref)->wr_object;
+}
 
 bool isDescriptor(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);

@@ -8,19 +8,19 @@
 
 namespace glowplug::cpython {
 
-// True for objects that may be kept alive by remembering them: plain values, code objects, C functions
-// of a module, builtin classes.
+// True for objects that may be kept alive by remembering them: plain values, code objects, C
+// functions of a module, builtin classes.
 bool mayHoldStrongly(PyObject* object);
 
 // Remembers which object something was without keeping a user's object alive.
 //
-// Plain values are held strongly; the rest weakly. An object that cannot be held weakly is known by its
-// address, its class, and by what it wraps (the function of a property or staticmethod, the class of a
-// slot descriptor, the items of a tuple); a list, dict or the like by address and class alone, so
-// whoever depends on its contents guards them too.
+// Plain values are held strongly; the rest weakly. An object that cannot be held weakly is known by
+// its address, its class, and by what it wraps (the function of a property or staticmethod, the
+// class of a slot descriptor, the items of a tuple); a list, dict or the like by address and class
+// alone, so whoever depends on its contents guards them too.
 class HeldObject {
  public:
-  HeldObject() = default;  // no object
+  HeldObject() = default;                  // no object
   static HeldObject of(PyObject* object);  // object may be nullptr
   // Somebody else keeps the object alive for as long as this is used.
   static HeldObject keptElsewhere(PyObject* object);
@@ -44,7 +44,6 @@ class HeldObject {
 
  private:
   enum class Kind : uint8_t { Nothing, Strong, Weak, Parts };
-
 
   Kind kind_ = Kind::Nothing;
   PyObject* address_ = nullptr;

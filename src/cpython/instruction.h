@@ -15,8 +15,8 @@ enum class Op : uint8_t {
 
 const char* opName(Op op);
 
-// One decoded instruction: extended arguments are folded in, names and constants are looked up, jumps
-// name the instruction they lead to.
+// One decoded instruction: extended arguments are folded in, names and constants are looked up,
+// jumps name the instruction they lead to.
 struct Instruction {
   Op op;
   bool flag = false;

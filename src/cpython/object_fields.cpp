@@ -8,8 +8,7 @@ namespace {
 
 // Objects/descrobject.c of 3.11 (the struct is in no header).
 struct MappingProxyObject {
-  PyObject_HEAD
-  PyObject* mapping;
+  PyObject_HEAD PyObject* mapping;
 };
 
 bool isPythonFunction(PyTypeObject* type, PyObject* name) {

@@ -2,8 +2,8 @@
 
 #include <Python.h>
 
-// Where objects keep what access paths read. Addresses stay right while the object lives and keeps its
-// class; nothing here runs Python code.
+// Where objects keep what access paths read. Addresses stay right while the object lives and keeps
+// its class; nothing here runs Python code.
 namespace glowplug::cpython {
 
 // Where the instance dict stands; attributes kept inline are moved into a dict first, and an object

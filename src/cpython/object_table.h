@@ -11,7 +11,8 @@ namespace glowplug::cpython {
 
 // The Python objects that one trace names. What can be held weakly and is not a plain value
 // (functions, classes, modules, user objects) is held weakly, so that no cache keeps a user's
-// object alive; values (numbers, strings, tuples of such, code objects, dtypes...) are held strongly.
+// object alive; values (numbers, strings, tuples of such, code objects, dtypes...) are held
+// strongly.
 class ObjectTable {
  public:
   // The id of `object`, by identity: the same object gives the same id.

@@ -4,8 +4,8 @@
 
 namespace glowplug::cpython {
 
-// Not zero when the running thread must look at pending work: signals, pending calls, another thread
-// that waits for the GIL, an exception that another thread has sent.
+// Not zero when the running thread must look at pending work: signals, pending calls, another
+// thread that waits for the GIL, an exception that another thread has sent.
 const volatile int* pendingWorkFlag(PyThreadState* thread);
 
 // Does that work. -1 with an error when a signal handler or a sent exception raises.

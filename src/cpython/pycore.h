@@ -1,7 +1,7 @@
 #pragma once
 
-// CPython's internal headers, as C++ takes them. Only .cpp files of this folder include this, before
-// any other header that includes Python.h.
+// CPython's internal headers, as C++ takes them. Only .cpp files of this folder include this,
+// before any other header that includes Python.h.
 #define Py_BUILD_CORE 1
 #include <Python.h>
 // With it pycore_atomic.h would use C's _Atomic; without, compiler builtins on the same layout.

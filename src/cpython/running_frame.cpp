@@ -2,6 +2,8 @@
 
 #include "cpython/running_frame.h"
 
+#include <opcode.h>
+
 namespace glowplug::cpython {
 
 bool RunningFrame::enter() {
@@ -35,6 +37,10 @@ _Py_CODEUNIT** RunningFrame::instruction() const { return &frame_.raw()->prev_in
 
 void RunningFrame::suspendGenerator() {
   _PyFrame_GetGenerator(frame_.raw())->gi_frame_state = FRAME_SUSPENDED;
+}
+
+bool RunningFrame::firstResumption() const {
+  return frame_.isGenerator() && _Py_OPCODE(*frame_.raw()->prev_instr) == RETURN_GENERATOR;
 }
 
 bool RunningFrame::incomplete() const { return _PyFrame_IsIncomplete(frame_.raw()); }

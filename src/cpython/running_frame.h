@@ -27,6 +27,8 @@ class RunningFrame {
   // sys.settrace or sys.setprofile was called since the frame began.
   bool tracing() const { return cframe_.use_tracing != 0; }
   void suspendGenerator();
+  // The frame is a generator's that has not begun yet.
+  bool firstResumption() const;
   // No traceback entry and no frame object before the frame has its cells and free variables.
   bool incomplete() const;
 

@@ -16,7 +16,8 @@ PyObject* lookUpSpecial(PyObject* object, PyObject* name) {
 
 namespace {
 
-// The helper behind PREP_RERAISE_STAR is not exported, so a function is made that has the instruction.
+// The helper behind PREP_RERAISE_STAR is not exported, so a function is made that has the
+// instruction.
 PyObject* makeReraiseFunction() {
   constexpr std::array<unsigned char, 10> kCode = {
       RESUME, 0, LOAD_FAST, 0, LOAD_FAST, 1, PREP_RERAISE_STAR, 0, RETURN_VALUE, 0};
@@ -26,8 +27,8 @@ PyObject* makeReraiseFunction() {
                                        Py_eval_input, globals.get(), globals.get()));
   if (!lambda) return nullptr;
   Ref code = Ref::borrow(PyFunction_GetCode(lambda.get()));
-  Ref bytes = Ref::steal(PyBytes_FromStringAndSize(
-      reinterpret_cast<const char*>(kCode.data()), static_cast<Py_ssize_t>(kCode.size())));
+  Ref bytes = Ref::steal(PyBytes_FromStringAndSize(reinterpret_cast<const char*>(kCode.data()),
+                                                   static_cast<Py_ssize_t>(kCode.size())));
   Ref replace = Ref::steal(PyObject_GetAttrString(code.get(), "replace"));
   Ref arguments = Ref::steal(PyTuple_New(0));
   if (!bytes || !replace || !arguments) return nullptr;

@@ -31,12 +31,11 @@ void reportException(PyThreadState* thread) {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  Ref argument = Ref::steal(
-      PyTuple_Pack(3, type, value ? value : Py_None, traceback ? traceback : Py_None));
-  const int result =
-      argument ? callTracer(thread, thread->c_tracefunc, thread->c_traceobj, PyTrace_EXCEPTION,
-                            argument.get())
-               : 0;
+  Ref argument =
+      Ref::steal(PyTuple_Pack(3, type, value ? value : Py_None, traceback ? traceback : Py_None));
+  const int result = argument ? callTracer(thread, thread->c_tracefunc, thread->c_traceobj,
+                                           PyTrace_EXCEPTION, argument.get())
+                              : 0;
   if (result == 0) {
     PyErr_Restore(type, value, traceback);
     return;

@@ -118,6 +118,27 @@ Found dictFind(PyObject* object, PyObject* key, Py_hash_t hash, PyObject** value
   }
 }
 
+// setobject.c's probing.
+Found setFind(PyObject* object, PyObject* item, Py_hash_t hash) {
+  constexpr size_t kLinearProbes = 9;
+  auto* set = reinterpret_cast<PySetObject*>(object);
+  const size_t mask = static_cast<size_t>(set->mask);
+  size_t perturb = static_cast<size_t>(hash);
+  size_t slot = perturb & mask;
+  for (;;) {
+    const size_t probes = slot + kLinearProbes <= mask ? kLinearProbes : 0;
+    for (size_t i = slot; i <= slot + probes; i++) {
+      const setentry& entry = set->table[i];
+      if (!entry.key) return Found::No;
+      if (entry.hash != hash) continue;  // removed items have a hash that no object has
+      Found same = compareKeys(entry.key, item);
+      if (same != Found::No) return same;
+    }
+    perturb >>= 5;
+    slot = (slot * 5 + 1 + perturb) & mask;
+  }
+}
+
 DictKeys::DictKeys(PyObject* dict) : dict_(dict), ordered_(isOrderedDict(dict)) {
   if (ordered_) node_ = reinterpret_cast<OrderedDictObject*>(dict)->first;
 }

@@ -8,8 +8,8 @@
 // Python code. Only this folder knows the structs behind them.
 namespace glowplug::cpython {
 
-// The state of a dict (or of an instance of a dict subclass). Globally unique: an equal number means
-// the same dict with the same items, whatever its address.
+// The state of a dict (or of an instance of a dict subclass). Globally unique: an equal number
+// means the same dict with the same items, whatever its address.
 const uint64_t* dictVersionAddress(PyObject* dict);
 inline uint64_t dictVersion(PyObject* dict) { return *dictVersionAddress(dict); }
 // The dict whose state is at that address.
@@ -20,7 +20,8 @@ PyObject* dictOfVersionAddress(const uint64_t* address);
 bool isOrderedDict(PyObject* dict);
 const uint64_t* orderStateAddress(PyObject* orderedDict);
 
-// What attribute look-ups on a class find, or 0 when CPython keeps no number for it now. Globally unique.
+// What attribute look-ups on a class find, or 0 when CPython keeps no number for it now. Globally
+// unique.
 const uint32_t* typeVersionAddress(PyTypeObject* type);
 inline uint32_t typeVersion(PyTypeObject* type) { return *typeVersionAddress(type); }
 // Has CPython give the class a number if it can.
@@ -29,6 +30,9 @@ uint32_t assignTypeVersion(PyTypeObject* type);
 enum class Found : uint8_t { Yes, No, Unknown };  // Unknown: only Python code (__eq__) could tell
 // Looks the key up; `*value` is borrowed.
 Found dictFind(PyObject* dict, PyObject* key, Py_hash_t hash, PyObject** value);
+
+// The same for an item of a set or frozenset.
+Found setFind(PyObject* set, PyObject* item, Py_hash_t hash);
 
 // Goes through the keys in the order that iteration has, borrowed.
 class DictKeys {
@@ -43,7 +47,8 @@ class DictKeys {
   bool ordered_ = false;
 };
 
-// While one lives, no garbage collection starts on this thread, so that making an object runs no finalizer.
+// While one lives, no garbage collection starts on this thread, so that making an object runs no
+// finalizer.
 class CollectionPause {
  public:
   CollectionPause() : was_(PyGC_Disable()) {}

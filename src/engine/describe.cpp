@@ -54,15 +54,6 @@ std::string guardText(const CompiledTrace& trace, const ir::Guard& guard) {
   return text;
 }
 
-// The texts of what the trace names are made only when somebody wants to read them.
-void fillTexts(const CompiledTrace& trace) {
-  ir::Trace& t = trace.recording->trace;
-  const cpython::ObjectTable& objects = trace.recording->objects;
-  for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
-    t.objectTexts.push_back(
-        cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
-}
-
 Ref traceDict(const CompiledTrace& trace) {
   const ir::Trace& t = trace.recording->trace;
   fillTexts(trace);
@@ -138,6 +129,14 @@ Ref opDict(const CompiledTrace& trace, const ir::Event& event) {
 }
 
 }  // namespace
+
+void fillTexts(const CompiledTrace& trace) {
+  ir::Trace& t = trace.recording->trace;
+  const cpython::ObjectTable& objects = trace.recording->objects;
+  for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
+    t.objectTexts.push_back(
+        cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
+}
 
 void addPhaseTime(const char* phase, double seconds) {
   std::lock_guard lock(phaseLock);

@@ -230,6 +230,7 @@ void Entry::noteMiss(TraceGroup* group, const guard::Call& call) {
   if (!group) {
     lastMiss_ = "torch state: " + groups_[0]->state.difference();
   } else if (!group->traces.empty()) {
+    fillTexts(*group->traces.back());
     auto failure = group->guards.explain(group->traces.back()->number, call);
     lastMiss_ = failure ? fmt::format("{}: expected {}, found {}", failure->path, failure->expected,
                                       failure->found)

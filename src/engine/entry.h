@@ -113,6 +113,8 @@ std::vector<PhaseTime> phaseTimes();
 void addPhaseTime(const char* phase, double seconds);
 void resetPhaseTimes();
 
+// The texts of what the trace names, which are made only when somebody wants to read them.
+void fillTexts(const CompiledTrace& trace);
 // The entry as a dict for reports; new reference. bindings/ documents its keys.
 PyObject* describe(const Entry& entry);
 // A segment as a dict for backends that take graphs; new reference.

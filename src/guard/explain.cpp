@@ -13,13 +13,16 @@ using ir::PredicateKind;
 namespace {
 
 std::string shapeText(size_t positional, PyObject* kwnames) {
-  std::string text = fmt::format("{} positional argument{}", positional, positional == 1 ? "" : "s");
+  std::string text =
+      fmt::format("{} positional argument{}", positional, positional == 1 ? "" : "s");
   for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); i++)
-    text += fmt::format("{}{}", i ? ", " : " and ", ObjectTable::describe(PyTuple_GET_ITEM(kwnames, i)));
+    text += fmt::format("{}{}", i ? ", " : " and ",
+                        ObjectTable::describe(PyTuple_GET_ITEM(kwnames, i)));
   return text;
 }
 
-// Asks the guards of one trace one after the other, through the same steps and predicates as a check.
+// Asks the guards of one trace one after the other, through the same steps and predicates as a
+// check.
 class Explainer {
  public:
   Explainer(const TraceState& state, const Call& call, Mask bit)
@@ -114,6 +117,8 @@ std::optional<Failure> Explainer::ask(const ir::Guard& guard, const Predicate* p
   }
   if (!predicate) return failure(guard, "an object that is gone", ObjectTable::describe(object));
   if (!isAtFault(*predicate, object, bit_)) return std::nullopt;
+  if (guard.kind == PredicateKind::TensorMeta)
+    return failure(guard, state_.ops->metaText(guard.meta), foundText(*predicate, object, bit_));
   return failure(guard, expectedText(*predicate, bit_), foundText(*predicate, object, bit_));
 }
 

@@ -1,10 +1,10 @@
 // Makes FastPrograms.
 //
-// "Steadfast" is said of an object that is known, once the comparisons made for its parents have passed, to
-// be the very object of the last complete check and not another one at its address: it is held weakly and
-// alive, or is an item of a dict whose version is unchanged, or a part for life of a steadfast object. Only
-// an address known from a word stands for less: then the class is compared before anything in it is read,
-// and what an address cannot tell is compared as such.
+// "Steadfast" is said of an object that is known, once the comparisons made for its parents have
+// passed, to be the very object of the last complete check and not another one at its address: it
+// is held weakly and alive, or is an item of a dict whose version is unchanged, or a part for life
+// of a steadfast object. Only an address known from a word stands for less: then the class is
+// compared before anything in it is read, and what an address cannot tell is compared as such.
 
 #include <optional>
 #include <unordered_map>
@@ -100,8 +100,7 @@ void FastCompiler::root(Node& node) {
   if (!needs(node)) return;
   const bool argument = isStepOf(node, {StepKind::Arg, StepKind::Kwarg});
   Fixed at{node.object, true, false};
-  HeldObject held =
-      node.step == StepKind::Pinned ? node.pinned : HeldObject::of(node.object);
+  HeldObject held = node.step == StepKind::Pinned ? node.pinned : HeldObject::of(node.object);
   const bool knowable = held.isStrong() || held.livenessAddress();
   if (!knowable || (argument && isPlainRoot(node)) || !canFix(node, at)) {
     program_.rootBranches_.push_back({&node, nullptr});
@@ -230,7 +229,8 @@ void FastCompiler::predicate(const Node& node, const Predicate& predicate, Fixed
     case PredicateKind::Missing:
     case PredicateKind::DictKeys:
     case PredicateKind::SameAs:
-    case PredicateKind::NotSameAs: return;  // by fix() and dict(); by finish()
+    case PredicateKind::NotSameAs:
+      return;  // by fix() and dict(); by finish()
     case PredicateKind::ConstEq:
       if (answered || predicate.constant.get() == at.object) return;
       break;
@@ -242,9 +242,12 @@ void FastCompiler::predicate(const Node& node, const Predicate& predicate, Fixed
       program_.tensors_.push_back({predicate.meta, at.object});
       return;
     case PredicateKind::AttrIs:
-    case PredicateKind::AttrMissing: return checkState(predicate.type);
-    case PredicateKind::NoDict: return checkClass(at);
-    case PredicateKind::FunctionSame: return functionSame(predicate, at);
+    case PredicateKind::AttrMissing:
+      return checkState(predicate.type);
+    case PredicateKind::NoDict:
+      return checkClass(at);
+    case PredicateKind::FunctionSame:
+      return functionSame(predicate, at);
     case PredicateKind::Length:
       if (PyList_Check(at.object)) return;
       checkClass(at);
@@ -255,7 +258,8 @@ void FastCompiler::predicate(const Node& node, const Predicate& predicate, Fixed
         return;
       }
       break;
-    default: checkClass(at);
+    default:
+      checkClass(at);
   }
   program_.predicates_.push_back({&predicate, at.object});
 }

@@ -38,7 +38,8 @@ bool FastProgram::checkRoots(const Call& call) const {
 
 bool FastProgram::checkClasses(Mask bit) {
   for (ClassCheck& check : classes_) {
-    if (*check.address == check.version && check.version != 0) [[likely]] continue;
+    if (*check.address == check.version && check.version != 0) [[likely]]
+      continue;
     if (!repairClass(check, bit)) return false;
   }
   return true;
@@ -65,8 +66,9 @@ bool FastProgram::checkWords(Mask bit) {
 
 // A dict that was written since: only what the trace uses of it counts.
 bool FastProgram::repairWord(size_t word, Mask bit) {
-  auto found = std::lower_bound(dictWords_.begin(), dictWords_.end(), word,
-                                [](const DictWord& dict, size_t index) { return dict.word < index; });
+  auto found =
+      std::lower_bound(dictWords_.begin(), dictWords_.end(), word,
+                       [](const DictWord& dict, size_t index) { return dict.word < index; });
   if (found == dictWords_.end() || found->word != word) return false;
   if (!(dictPassing(*found->node, found->dict) & bit)) return false;
   for (uint32_t i = found->firstItem; i < found->endItem; i++)
@@ -90,8 +92,7 @@ void FastProgram::fetch(std::vector<PyObject*>& fetched) const {
 
 size_t FastProgram::checks() const {
   return fixedRoots_.size() + rootBranches_.size() + livenessWords_.size() + classes_.size() +
-         words_.size() + tensors_.size() + predicates_.size() + branches_.size() +
-         sameness_.size();
+         words_.size() + tensors_.size() + predicates_.size() + branches_.size() + sameness_.size();
 }
 
 void FastProgram::countChanges() const {

@@ -9,10 +9,11 @@ namespace glowplug::guard {
 
 // A trace's check as comparisons with what the last complete check found.
 //
-// Most of what a trace depends on hangs below objects that stay: module -> dict -> module -> dict ... With
-// the same words in the same places (classes, dict versions, list items, weakrefs that are alive) the same
-// objects are still there. Words are compared in an order in which each comparison makes the addresses of
-// the next ones safe to read. Paths through objects that change from call to call are walked (`Branch`).
+// Most of what a trace depends on hangs below objects that stay: module -> dict -> module -> dict
+// ... With the same words in the same places (classes, dict versions, list items, weakrefs that are
+// alive) the same objects are still there. Words are compared in an order in which each comparison
+// makes the addresses of the next ones safe to read. Paths through objects that change from call to
+// call are walked (`Branch`).
 class FastProgram {
  public:
   // Whether the trace's guards hold. False may also mean that a complete check has to find out.
@@ -48,8 +49,8 @@ class FastProgram {
     const uint64_t* address;
     uint64_t expected;
   };
-  // A word that is a dict's version or order. When it differs the dict is looked at again; what comes after
-  // relies on the items [firstItem, endItem) of dictItems_.
+  // A word that is a dict's version or order. When it differs the dict is looked at again; what
+  // comes after relies on the items [firstItem, endItem) of dictItems_.
   struct DictWord {
     uint32_t word;
     Node* node;

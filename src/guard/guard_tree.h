@@ -30,9 +30,10 @@ struct Failure {
   ir::Site site;
 };
 
-// The guards of all traces of one entry: one trie of access paths whose nodes carry predicates, each with the
-// set of traces that need it. Version tags of dicts and types make a check of an unchanged object one
-// comparison; on a changed tag the keys used are checked again and the tag is refreshed.
+// The guards of all traces of one entry: one trie of access paths whose nodes carry predicates,
+// each with the set of traces that need it. Version tags of dicts and types make a check of an
+// unchanged object one comparison; on a changed tag the keys used are checked again and the tag is
+// refreshed.
 //
 // Nothing that a user could see die is kept alive. All members need the GIL.
 class GuardTree {
@@ -42,14 +43,15 @@ class GuardTree {
   GuardTree();
   ~GuardTree();
 
-  // Adds a trace's guards. The tables must outlive the trace here. `wanted`: sources whose objects a
-  // replay needs, in order. Returns the trace's number. The arguments of `call` are those it was recorded with.
+  // Adds a trace's guards. The tables must outlive the trace here. `wanted`: sources whose objects
+  // a replay needs, in order. Returns the trace's number. The arguments of `call` are those it was
+  // recorded with.
   size_t add(const ir::Trace& trace, const cpython::ObjectTable& objects, const aten::OpTable& ops,
              std::vector<common::SourceId> wanted, const Call& call);
   void remove(size_t number);
 
-  // The most recently used trace whose guards all hold, or nothing. On success fetched[i] is the object
-  // (borrowed) at the trace's i-th wanted source.
+  // The most recently used trace whose guards all hold, or nothing. On success fetched[i] is the
+  // object (borrowed) at the trace's i-th wanted source.
   std::optional<size_t> match(const Call& call, std::vector<PyObject*>& fetched);
   // The same for one trace.
   bool holds(size_t number, const Call& call, std::vector<PyObject*>& fetched);

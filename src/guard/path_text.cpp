@@ -15,7 +15,8 @@ std::string identifier(const std::string& repr) {
   if (repr.size() < 3 || repr.front() != '\'' || repr.back() != '\'') return {};
   std::string name = repr.substr(1, repr.size() - 2);
   for (char c : name)
-    if (!(isalnum(static_cast<unsigned char>(c)) || c == '_' || static_cast<unsigned char>(c) > 127))
+    if (!(isalnum(static_cast<unsigned char>(c)) || c == '_' ||
+          static_cast<unsigned char>(c) > 127))
       return {};
   return name;
 }
@@ -40,7 +41,8 @@ class Namer {
  private:
   const ir::Source& source(common::SourceId id) const { return trace_.sources[id.index()]; }
   std::string text(common::ObjectId id) const {
-    return id.valid() && id.index() < trace_.objectTexts.size() ? trace_.objectTexts[id.index()] : "?";
+    return id.valid() && id.index() < trace_.objectTexts.size() ? trace_.objectTexts[id.index()]
+                                                                : "?";
   }
   std::string dictItem(const ir::Source& item) const;
   // The registries in which torch modules keep what they show as attributes.
@@ -50,7 +52,8 @@ class Namer {
 };
 
 bool Namer::isRegistry(const ir::Source& dict) const {
-  if (dict.step != StepKind::DictItem || source(dict.parent).step != StepKind::InstanceDict) return false;
+  if (dict.step != StepKind::DictItem || source(dict.parent).step != StepKind::InstanceDict)
+    return false;
   std::string key = identifier(text(dict.object));
   return key == "_modules" || key == "_parameters" || key == "_buffers";
 }
@@ -72,32 +75,56 @@ std::string Namer::name(common::SourceId id) const {
   const ir::Source& at = source(id);
   auto parent = [&] { return name(at.parent); };
   switch (at.step) {
-    case StepKind::Callee: return "L.self";
-    case StepKind::Arg: return fmt::format("L.args[{}]", at.index);
-    case StepKind::Kwarg: return attribute("L", text(at.object));
-    case StepKind::Pinned: return "G." + text(at.object);
-    case StepKind::Result: return fmt::format("result{}", at.index);
-    case StepKind::InstanceDict: return parent() + ".__dict__";
-    case StepKind::DictItem: return dictItem(at);
+    case StepKind::Callee:
+      return "L.self";
+    case StepKind::Arg:
+      return fmt::format("L.args[{}]", at.index);
+    case StepKind::Kwarg:
+      return attribute("L", text(at.object));
+    case StepKind::Pinned:
+      return "G." + text(at.object);
+    case StepKind::Result:
+      return fmt::format("result{}", at.index);
+    case StepKind::InstanceDict:
+      return parent() + ".__dict__";
+    case StepKind::DictItem:
+      return dictItem(at);
     case StepKind::SlotAttr:
     case StepKind::TypeAttr:
-    case StepKind::GetAttr: return attribute(parent(), text(at.object));
+    case StepKind::GetAttr:
+      return attribute(parent(), text(at.object));
     case StepKind::ListItem:
     case StepKind::TupleItem:
-    case StepKind::DequeItem: return fmt::format("{}[{}]", parent(), at.index);
-    case StepKind::Globals: return parent() + ".__globals__";
-    case StepKind::Builtins: return parent() + ".__builtins__";
-    case StepKind::Defaults: return parent() + ".__defaults__";
-    case StepKind::Kwdefaults: return parent() + ".__kwdefaults__";
-    case StepKind::Closure: return fmt::format("{}.__closure__[{}]", parent(), at.index);
-    case StepKind::CellContents: return parent() + ".cell_contents";
-    case StepKind::MethodSelf: return parent() + ".__self__";
-    case StepKind::MethodFunc: return parent() + ".__func__";
-    case StepKind::PartialFunc: return parent() + ".func";
-    case StepKind::PartialArgs: return parent() + ".args";
-    case StepKind::PartialKwargs: return parent() + ".keywords";
-    case StepKind::ProxyTarget: return parent();
-    case StepKind::TensorGrad: return parent() + ".grad";
+    case StepKind::DequeItem:
+      return fmt::format("{}[{}]", parent(), at.index);
+    case StepKind::Globals:
+      return parent() + ".__globals__";
+    case StepKind::Builtins:
+      return parent() + ".__builtins__";
+    case StepKind::Defaults:
+      return parent() + ".__defaults__";
+    case StepKind::Kwdefaults:
+      return parent() + ".__kwdefaults__";
+    case StepKind::Closure:
+      return fmt::format("{}.__closure__[{}]", parent(), at.index);
+    case StepKind::CellContents:
+      return parent() + ".cell_contents";
+    case StepKind::MethodSelf:
+      return parent() + ".__self__";
+    case StepKind::MethodFunc:
+      return parent() + ".__func__";
+    case StepKind::PartialFunc:
+      return parent() + ".func";
+    case StepKind::PartialArgs:
+      return parent() + ".args";
+    case StepKind::PartialKwargs:
+      return parent() + ".keywords";
+    case StepKind::ProxyTarget:
+      return parent();
+    case StepKind::ContextValue:
+      return parent() + ".get()";
+    case StepKind::TensorGrad:
+      return parent() + ".grad";
   }
   return "?";
 }

@@ -25,21 +25,34 @@ bool keysMatch(PyObject* dict, PyObject* expected) {
   return true;
 }
 
+// Constants are kept; what may not be kept alive is known by identity.
+PyObject* payload(const Predicate& predicate) {
+  return predicate.constant ? predicate.constant.get() : predicate.identity.get();
+}
+
 bool isMissing(const Predicate& predicate, PyObject* dict) {
+  PyObject* key = payload(predicate);
   PyObject* value = nullptr;
-  return PyDict_Check(dict) && cpython::dictFind(dict, predicate.constant.get(), predicate.hash,
-                                                 &value) == cpython::Found::No;
+  return key && PyDict_Check(dict) &&
+         cpython::dictFind(dict, key, predicate.hash, &value) == cpython::Found::No;
+}
+
+cpython::Found membership(const Predicate& predicate, PyObject* set) {
+  PyObject* item = payload(predicate);
+  if (!item || !PyAnySet_Check(set)) return cpython::Found::Unknown;
+  return cpython::setFind(set, item, predicate.hash);
 }
 
 bool isUnset(const Predicate& predicate, PyObject* object) {
-  PyObject** place = predicate.constant ? cpython::slotAddress(object, predicate.constant.get())
+  PyObject** place = predicate.constant     ? cpython::slotAddress(object, predicate.constant.get())
                      : PyCell_Check(object) ? cpython::cellAddress(object)
                                             : nullptr;
   return place && !*place;
 }
 
 bool nameHolds(const Predicate& predicate, PyObject* object) {
-  return predicate.type && object == reinterpret_cast<PyObject*>(predicate.type->type()) && !predicate.type->isDead();
+  return predicate.type && object == reinterpret_cast<PyObject*>(predicate.type->type()) &&
+         !predicate.type->isDead();
 }
 
 }  // namespace
@@ -63,21 +76,42 @@ Mask holding(const Predicate& predicate, PyObject* object) {
       holds = predicate.constant ? cpython::constantsEqual(object, predicate.constant.get())
                                  : predicate.identity.is(object);
       break;
-    case PredicateKind::IdentityIs: holds = predicate.identity.is(object); break;
-    case PredicateKind::Missing: holds = isMissing(predicate, object); break;
-    case PredicateKind::DictKeys: holds = keysMatch(object, predicate.constant.get()); break;
-    case PredicateKind::Length: holds = lengthOf(object) == predicate.number; break;
+    case PredicateKind::IdentityIs:
+      holds = predicate.identity.is(object);
+      break;
+    case PredicateKind::Missing:
+      holds = isMissing(predicate, object);
+      break;
+    case PredicateKind::DictKeys:
+      holds = keysMatch(object, predicate.constant.get());
+      break;
+    case PredicateKind::Length:
+      holds = lengthOf(object) == predicate.number;
+      break;
     case PredicateKind::SetEq:
       holds = PyAnySet_Check(object) && cpython::setsEqual(object, predicate.constant.get());
       break;
-    case PredicateKind::Unset: holds = isUnset(predicate, object); break;
-    case PredicateKind::TensorMeta: holds = aten::metaMatches(*predicate.meta, object); break;
+    case PredicateKind::Contains:
+      holds = membership(predicate, object) == cpython::Found::Yes;
+      break;
+    case PredicateKind::Lacks:
+      holds = membership(predicate, object) == cpython::Found::No;
+      break;
+    case PredicateKind::Unset:
+      holds = isUnset(predicate, object);
+      break;
+    case PredicateKind::TensorMeta:
+      holds = aten::metaMatches(*predicate.meta, object);
+      break;
     case PredicateKind::FunctionSame:
       holds = predicate.function && PyFunction_Check(object) && predicate.function->holds(object);
       break;
-    case PredicateKind::NoDict: holds = cpython::hasNoInstanceDict(Py_TYPE(object)); break;
+    case PredicateKind::NoDict:
+      holds = cpython::hasNoInstanceDict(Py_TYPE(object));
+      break;
     case PredicateKind::SameAs:
-    case PredicateKind::NotSameAs: break;
+    case PredicateKind::NotSameAs:
+      break;
   }
   return holds ? predicate.mask : 0;
 }
@@ -89,40 +123,52 @@ bool isAtFault(const Predicate& predicate, PyObject* object, Mask bit) {
     case PredicateKind::AttrIs:
     case PredicateKind::AttrMissing:
       return !nameHolds(predicate, object) || !predicate.type->nameHolds(predicate.name);
-    default: return !(holding(predicate, object) & bit);
+    default:
+      return !(holding(predicate, object) & bit);
   }
 }
 
 std::string expectedText(const Predicate& predicate, Mask bit) {
-  PyObject* constant = predicate.constant.get();
+  PyObject* constant = payload(predicate);
   switch (predicate.kind) {
     case PredicateKind::TypeIs: {
       auto* type = reinterpret_cast<PyObject*>(predicate.type->type());
       if (predicate.type->isDead()) return "an instance of a class that is gone";
       std::string name = ObjectTable::describe(type);
-      // When the class itself is the same, what was changed is one of its special methods or its MRO.
+      // When the class itself is the same, what was changed is one of its special methods or its
+      // MRO.
       bool changed = !(predicate.type->passing() & bit);
       return changed ? fmt::format("class {} unchanged", name) : fmt::format("class {}", name);
     }
     case PredicateKind::ConstEq:
-      return ObjectTable::describe(constant ? constant : predicate.identity.get());
-    case PredicateKind::IdentityIs: return ObjectTable::describe(predicate.identity.get());
-    case PredicateKind::Missing: return fmt::format("no {}", ObjectTable::describe(constant));
-    case PredicateKind::DictKeys: return fmt::format("keys {}", ObjectTable::describe(constant));
-    case PredicateKind::Length: return fmt::format("length {}", predicate.number);
-    case PredicateKind::SetEq: return ObjectTable::describe(constant);
+    case PredicateKind::IdentityIs:
+    case PredicateKind::SetEq:
+      return ObjectTable::describe(constant);
+    case PredicateKind::Contains:
+      return fmt::format("it has {}", ObjectTable::describe(constant));
+    case PredicateKind::Missing:
+    case PredicateKind::Lacks:
+      return fmt::format("no {}", ObjectTable::describe(constant));
+    case PredicateKind::DictKeys:
+      return fmt::format("keys {}", ObjectTable::describe(constant));
+    case PredicateKind::Length:
+      return fmt::format("length {}", predicate.number);
     case PredicateKind::Unset:
       return constant ? fmt::format("no {}", ObjectTable::describe(constant)) : "empty cell";
-    case PredicateKind::TensorMeta: return "tensor as recorded";
-    case PredicateKind::FunctionSame: return "the same code and defaults";
+    case PredicateKind::TensorMeta:
+      return "tensor as recorded";
+    case PredicateKind::FunctionSame:
+      return "the same code and defaults";
     case PredicateKind::AttrIs:
       return fmt::format("{} = {}", ObjectTable::describe(predicate.type->nameOf(predicate.name)),
                          ObjectTable::describe(predicate.type->valueOf(predicate.name).get()));
     case PredicateKind::AttrMissing:
       return fmt::format("no {}", ObjectTable::describe(predicate.type->nameOf(predicate.name)));
-    case PredicateKind::NoDict: return "no instance dict";
+    case PredicateKind::NoDict:
+      return "no instance dict";
     case PredicateKind::SameAs:
-    case PredicateKind::NotSameAs: break;
+    case PredicateKind::NotSameAs:
+      break;
   }
   return {};
 }
@@ -132,10 +178,15 @@ std::string foundText(const Predicate& predicate, PyObject* object, Mask bit) {
   switch (predicate.kind) {
     case PredicateKind::TypeIs: {
       std::string name = ObjectTable::describe(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-      bool changed = Py_TYPE(object) == predicate.type->type() && !(predicate.type->passing() & bit);
+      bool changed =
+          Py_TYPE(object) == predicate.type->type() && !(predicate.type->passing() & bit);
       return changed ? fmt::format("class {} changed", name) : fmt::format("class {}", name);
     }
-    case PredicateKind::Missing: return fmt::format("it has {}", ObjectTable::describe(predicate.constant.get()));
+    case PredicateKind::Contains:
+      return fmt::format("no {}", ObjectTable::describe(payload(predicate)));
+    case PredicateKind::Missing:
+    case PredicateKind::Lacks:
+      return fmt::format("it has {}", ObjectTable::describe(payload(predicate)));
     case PredicateKind::DictKeys: {
       if (!PyDict_Check(object)) return ObjectTable::describe(object);
       std::string text;
@@ -148,18 +199,21 @@ std::string foundText(const Predicate& predicate, PyObject* object, Mask bit) {
       Py_ssize_t length = lengthOf(object);
       return length < 0 ? ObjectTable::describe(object) : fmt::format("length {}", length);
     }
-    case PredicateKind::TensorMeta: return aten::metaDifference(*predicate.meta, object);
-    case PredicateKind::FunctionSame: return "other code or defaults";
+    case PredicateKind::TensorMeta:
+      return aten::metaDifference(*predicate.meta, object);
+    case PredicateKind::FunctionSame:
+      return "other code or defaults";
     case PredicateKind::AttrIs:
     case PredicateKind::AttrMissing: {
       PyObject* name = predicate.type->nameOf(predicate.name);
-      PyObject* value =
-          PyType_Check(object) ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), name)
-                               : nullptr;
+      PyObject* value = PyType_Check(object)
+                            ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object), name)
+                            : nullptr;
       if (!value) return fmt::format("no {}", ObjectTable::describe(name));
       return fmt::format("{} = {}", ObjectTable::describe(name), ObjectTable::describe(value));
     }
-    default: return ObjectTable::describe(object);
+    default:
+      return ObjectTable::describe(object);
   }
 }
 

@@ -12,8 +12,8 @@ namespace glowplug::guard {
 // NotSameAs relate two nodes and are not asked here.
 Mask holding(const Predicate& predicate, PyObject* object);
 
-// Whether it is this predicate that fails when holding() is without the bit. Predicates on a class fail
-// together; this tells which.
+// Whether it is this predicate that fails when holding() is without the bit. Predicates on a class
+// fail together; this tells which.
 bool isAtFault(const Predicate& predicate, PyObject* object, Mask bit);
 
 // Length of a list, tuple, dict, set or deque; -1 for anything else.

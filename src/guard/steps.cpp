@@ -53,20 +53,18 @@ PyObject* keywordArgument(const Call& call, PyObject* name) {
 }
 
 PyObject* item(PyObject* dict, const Node& node) {
-  if (!PyDict_Check(dict)) return nullptr;
+  PyObject* key = node.keyObject();
+  if (!key || !PyDict_Check(dict)) return nullptr;
   PyObject* value = nullptr;
-  return cpython::dictFind(dict, node.key.get(), node.hash, &value) == cpython::Found::Yes
-             ? value
-             : nullptr;
+  return cpython::dictFind(dict, key, node.hash, &value) == cpython::Found::Yes ? value : nullptr;
 }
 
-bool inRange(PyObject* sequence, int64_t index) {
-  return index >= 0 && index < Py_SIZE(sequence);
-}
+bool inRange(PyObject* sequence, int64_t index) { return index >= 0 && index < Py_SIZE(sequence); }
 
 PyObject* dequeItem(PyObject* deque, int64_t index) {
   if (!isDeque(deque) || !inRange(deque, index)) return nullptr;
-  // Through the base class's slot: a subclass may have a __getitem__ of its own. The deque holds it.
+  // Through the base class's slot: a subclass may have a __getitem__ of its own. The deque holds
+  // it.
   PyObject* found = dequeType()->tp_as_sequence->sq_item(deque, index);
   if (!found) PyErr_Clear();
   Py_XDECREF(found);
@@ -77,10 +75,14 @@ PyObject* functionPart(const Node& node, PyObject* function) {
   if (!PyFunction_Check(function)) return nullptr;
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   switch (node.step) {
-    case StepKind::Globals: return f->func_globals;
-    case StepKind::Builtins: return f->func_builtins;
-    case StepKind::Defaults: return f->func_defaults;
-    case StepKind::Kwdefaults: return f->func_kwdefaults;
+    case StepKind::Globals:
+      return f->func_globals;
+    case StepKind::Builtins:
+      return f->func_builtins;
+    case StepKind::Defaults:
+      return f->func_defaults;
+    case StepKind::Kwdefaults:
+      return f->func_kwdefaults;
     default:
       return f->func_closure && inRange(f->func_closure, node.index)
                  ? PyTuple_GET_ITEM(f->func_closure, node.index)
@@ -97,6 +99,13 @@ PyObject* methodPart(const Node& node, PyObject* method) {
   return nullptr;
 }
 
+PyObject* contextValue(PyObject* variable, Made& made) {
+  if (!PyContextVar_CheckExact(variable)) return nullptr;
+  PyObject* value = nullptr;
+  if (PyContextVar_Get(variable, nullptr, &value) != 0) PyErr_Clear();
+  return keep(made, value);
+}
+
 PyObject* readGrad(PyObject* tensor, Made& made) {
   if (!aten::isPlainTensor(tensor)) return nullptr;
   static PyObject* grad = PyUnicode_InternFromString("grad");
@@ -105,26 +114,29 @@ PyObject* readGrad(PyObject* tensor, Made& made) {
 
 }  // namespace
 
-bool isDeque(PyObject* object) {
-  return dequeType() && PyObject_TypeCheck(object, dequeType());
-}
+bool isDeque(PyObject* object) { return dequeType() && PyObject_TypeCheck(object, dequeType()); }
 
 PyObject* fetchRoot(const Node& root, const Call& call) {
   switch (root.step) {
-    case StepKind::Callee: return call.callee;
+    case StepKind::Callee:
+      return call.callee;
     case StepKind::Arg:
       return root.index >= 0 && static_cast<size_t>(root.index) < call.positional
                  ? call.args[root.index]
                  : nullptr;
-    case StepKind::Kwarg: return keywordArgument(call, root.key.get());
-    default: return root.pinned.get();
+    case StepKind::Kwarg:
+      return keywordArgument(call, root.key.get());
+    default:
+      return root.pinned.get();
   }
 }
 
 PyObject** placeOf(const Node& node, PyObject* parent) {
   switch (node.step) {
-    case StepKind::InstanceDict: return cpython::instanceDictAddress(parent);
-    case StepKind::SlotAttr: return cpython::slotAddress(parent, node.key.get());
+    case StepKind::InstanceDict:
+      return cpython::instanceDictAddress(parent);
+    case StepKind::SlotAttr:
+      return cpython::slotAddress(parent, node.key.get());
     case StepKind::CellContents:
       return PyCell_Check(parent) ? cpython::cellAddress(parent) : nullptr;
     case StepKind::Defaults:
@@ -138,16 +150,20 @@ PyObject** placeOf(const Node& node, PyObject* parent) {
                                   PyUnicode_InternFromString("args"),
                                   PyUnicode_InternFromString("keywords")};
       if (!partialType() || !PyObject_TypeCheck(parent, partialType())) return nullptr;
-      const int which = node.step == StepKind::PartialFunc ? 0 : node.step == StepKind::PartialArgs ? 1 : 2;
+      const int which = node.step == StepKind::PartialFunc   ? 0
+                        : node.step == StepKind::PartialArgs ? 1
+                                                             : 2;
       return cpython::slotAddress(parent, names[which]);
     }
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 PyObject* fetchStep(const Node& node, PyObject* parent, Made& made) {
   switch (node.step) {
-    case StepKind::DictItem: return item(parent, node);
+    case StepKind::DictItem:
+      return item(parent, node);
     case StepKind::ListItem:
       return PyList_Check(parent) && inRange(parent, node.index)
                  ? PyList_GET_ITEM(parent, node.index)
@@ -156,20 +172,27 @@ PyObject* fetchStep(const Node& node, PyObject* parent, Made& made) {
       return PyTuple_Check(parent) && inRange(parent, node.index)
                  ? PyTuple_GET_ITEM(parent, node.index)
                  : nullptr;
-    case StepKind::DequeItem: return dequeItem(parent, node.index);
+    case StepKind::DequeItem:
+      return dequeItem(parent, node.index);
     case StepKind::TypeAttr:
       return PyType_Check(parent)
                  ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), node.key.get())
                  : nullptr;
     case StepKind::Globals:
     case StepKind::Builtins:
-    case StepKind::Closure: return functionPart(node, parent);
+    case StepKind::Closure:
+      return functionPart(node, parent);
     case StepKind::MethodSelf:
-    case StepKind::MethodFunc: return methodPart(node, parent);
+    case StepKind::MethodFunc:
+      return methodPart(node, parent);
     case StepKind::ProxyTarget:
       return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxyTarget(parent) : nullptr;
-    case StepKind::TensorGrad: return readGrad(parent, made);
-    case StepKind::GetAttr: return keep(made, cpython::readAttribute(parent, node.key.get()));
+    case StepKind::TensorGrad:
+      return readGrad(parent, made);
+    case StepKind::ContextValue:
+      return contextValue(parent, made);
+    case StepKind::GetAttr:
+      return keep(made, cpython::readAttribute(parent, node.key.get()));
     default: {
       PyObject** place = placeOf(node, parent);
       return place ? *place : nullptr;

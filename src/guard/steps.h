@@ -17,7 +17,8 @@ using Made = std::vector<cpython::Ref>;
 PyObject* fetchRoot(const Node& root, const Call& call);
 // The object one step below `parent`, borrowed, or nullptr when there is none.
 PyObject* fetchStep(const Node& node, PyObject* parent, Made& made);
-// Where a fixed place in `parent` holds that object, for steps that read one; nullptr for other steps.
+// Where a fixed place in `parent` holds that object, for steps that read one; nullptr for other
+// steps.
 PyObject** placeOf(const Node& node, PyObject* parent);
 
 // collections.deque and its subclasses.

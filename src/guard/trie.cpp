@@ -26,6 +26,11 @@ Py_hash_t hashOf(PyObject* key) {
   return hash;
 }
 
+bool needsHash(PredicateKind kind) {
+  return kind == PredicateKind::Missing || kind == PredicateKind::Contains ||
+         kind == PredicateKind::Lacks;
+}
+
 // A look-up's expected outcome may be recorded as a weakref to it.
 PyObject* recordedValue(PyObject* value, PyObject* now) {
   if (value == now || !PyWeakref_CheckRefExact(value)) return value;
@@ -39,12 +44,18 @@ bool sameConstant(const Ref& a, const Ref& b) {
 }
 
 bool samePredicate(const Predicate& a, const Predicate& b) {
-  if (a.kind != b.kind || a.type != b.type || a.name != b.name || a.number != b.number) return false;
+  if (a.kind != b.kind || a.type != b.type || a.name != b.name || a.number != b.number)
+    return false;
   if (a.meta != b.meta || !sameConstant(a.constant, b.constant)) return false;
   if (!a.function != !b.function) return false;
   if (a.function && !a.function->sameAs(*b.function)) return false;
   return a.identity.isNothing() == b.identity.isNothing() &&
          (a.identity.isNothing() || a.identity.sameAs(b.identity));
+}
+
+bool isKey(const Node& node, PyObject* object) {
+  if (!object || !node.keyObject()) return false;
+  return cpython::constantsEqual(node.keyObject(), object);
 }
 
 void prune(std::vector<std::unique_ptr<Node>>& nodes, Mask keep) {
@@ -137,8 +148,9 @@ PyObject* Trie::Builder::now(Node& node) {
 bool Trie::Builder::setConstant(Predicate& predicate, ObjectId id) {
   PyObject* value = object(id);
   if (!value) return false;
-  if (predicate.kind == PredicateKind::IdentityIs ||
-      (predicate.kind == PredicateKind::ConstEq && !cpython::mayHoldStrongly(value))) {
+  const bool whole =  // the payload holds what it names
+      predicate.kind == PredicateKind::DictKeys || predicate.kind == PredicateKind::SetEq;
+  if (predicate.kind == PredicateKind::IdentityIs || (!whole && !cpython::mayHoldStrongly(value))) {
     predicate.identity = hold(id);
     need(predicate.identity);
   } else {
@@ -181,11 +193,14 @@ const Predicate* Trie::Builder::add(const ir::Guard& guard) {
   bool possible = true;
   switch (ir::info(guard.kind).payload) {
     case ir::Payload::Other:
-      state_.sameness.push_back(
-          {&node, nodeAt(guard.other), guard.kind == PredicateKind::SameAs});
+      state_.sameness.push_back({&node, nodeAt(guard.other), guard.kind == PredicateKind::SameAs});
       return nullptr;
-    case ir::Payload::Number: predicate.number = guard.number; break;
-    case ir::Payload::Meta: predicate.meta = state_.ops->meta(guard.meta); break;
+    case ir::Payload::Number:
+      predicate.number = guard.number;
+      break;
+    case ir::Payload::Meta:
+      predicate.meta = state_.ops->meta(guard.meta);
+      break;
     case ir::Payload::Object:
       if (guard.kind == PredicateKind::TypeIs) {
         setClass(predicate, guard);
@@ -195,11 +210,11 @@ const Predicate* Trie::Builder::add(const ir::Guard& guard) {
         possible = predicate.type != nullptr;
       } else if (guard.object.valid()) {
         possible = setConstant(predicate, guard.object);
-        if (possible && guard.kind == PredicateKind::Missing)
-          predicate.hash = hashOf(predicate.constant.get());
+        if (possible && needsHash(guard.kind)) predicate.hash = hashOf(object(guard.object));
       }
       break;
-    default: break;
+    default:
+      break;
   }
   if (guard.kind == PredicateKind::FunctionSame) {
     PyObject* function = now(node);
@@ -231,25 +246,23 @@ Node& Trie::childOf(Node* parent, const ir::Source& source, PyObject* object,
     for (const auto& node : siblings) {
       if (node->step != source.step || node->hash != hash) continue;
       if (payload == ir::Payload::Index && node->index != source.index) continue;
-      if (payload == ir::Payload::Key &&
-          (!object || !cpython::constantsEqual(node->key.get(), object)))
-        continue;
+      if (payload == ir::Payload::Key && !isKey(*node, object)) continue;
       return *node;
     }
   }
+  GP_CHECK(payload != ir::Payload::Key || source.step == StepKind::DictItem ||
+               (object && PyUnicode_CheckExact(object)),
+           "name in an access path");
   auto node = std::make_unique<Node>();
   node->step = source.step;
   node->parent = parent;
   node->index = source.index;
   node->hash = hash;
-  if (payload == ir::Payload::Key) {
-    GP_CHECK(object, "key of an access path");
+  if (payload == ir::Payload::Key && object && cpython::mayHoldStrongly(object))
     node->key = Ref::borrow(object);
-  }
-  if (source.step == StepKind::Pinned) {
+  else
     node->pinned = held;
-    if (object) pinned_[object] = node.get();
-  }
+  if (source.step == StepKind::Pinned && object) pinned_[object] = node.get();
   siblings.push_back(std::move(node));
   return *siblings.back();
 }

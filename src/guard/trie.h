@@ -18,11 +18,12 @@ struct TraceState {
   const aten::OpTable* ops = nullptr;
   std::vector<Node*> nodes;  // by source; nullptr where nothing needs the source
   std::vector<Node*> wanted;
-  std::vector<const Predicate*> predicates;  // by guard; nullptr: of two nodes, or what it speaks of was gone
+  std::vector<const Predicate*>
+      predicates;  // by guard; nullptr: of two nodes, or what it speaks of was gone
   std::vector<Sameness> sameness;
   // The call's shape.
   size_t positional = 0;
-  cpython::Ref kwnames;  // tuple; absent when there were no keyword arguments
+  cpython::Ref kwnames;                     // tuple; absent when there were no keyword arguments
   std::vector<cpython::HeldObject> needed;  // dead for ever when one of these dies
   bool impossible = false;  // what a guard speaks of had died before the trace was added
   FastProgram program;
@@ -36,7 +37,8 @@ struct TraceState {
 class Trie {
  public:
   // Adds what the trace needs, under `bit`; fills in the state's nodes and what goes with them.
-  void add(TraceState& state, const std::vector<common::SourceId>& wanted, const Call& call, Mask bit);
+  void add(TraceState& state, const std::vector<common::SourceId>& wanted, const Call& call,
+           Mask bit);
   void remove(Mask bits);
 
   const std::vector<std::unique_ptr<Node>>& roots() const { return roots_; }

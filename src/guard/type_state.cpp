@@ -16,8 +16,8 @@ namespace {
 // Special names that Python adds to a class by itself, or that no operation looks up by itself; a
 // program that reads one has it guarded as any other attribute.
 constexpr std::array<std::string_view, 10> kPassive = {
-    "__doc__",       "__annotations__", "__module__",    "__qualname__",       "__slotnames__",
-    "__dict__",      "__weakref__",     "__signature__", "__text_signature__", "__firstlineno__"};
+    "__doc__",  "__annotations__", "__module__",    "__qualname__",       "__slotnames__",
+    "__dict__", "__weakref__",     "__signature__", "__text_signature__", "__firstlineno__"};
 
 bool isSpecial(PyObject* name) {
   if (!PyUnicode_CheckExact(name) || !PyUnicode_IS_COMPACT_ASCII(name)) return false;

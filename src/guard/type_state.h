@@ -12,9 +12,9 @@ namespace glowplug::guard {
 
 using Mask = uint64_t;  // one bit a trace
 
-// What the traces of one entry assume of a class. While the class keeps its version number nothing of
-// it has changed; when the number is another, what was used is compared by name, so that an attribute
-// that was changed and changed back is as it was.
+// What the traces of one entry assume of a class. While the class keeps its version number nothing
+// of it has changed; when the number is another, what was used is compared by name, so that an
+// attribute that was changed and changed back is as it was.
 class TypeState {
  public:
   explicit TypeState(PyTypeObject* type);

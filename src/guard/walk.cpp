@@ -14,8 +14,9 @@ bool orderChanged(const Node& node, PyObject* dict) {
 }
 
 void lookUpItem(Node& child, PyObject* dict, Mask& passing) {
+  PyObject* key = child.keyObject();
   PyObject* value = nullptr;
-  if (cpython::dictFind(dict, child.key.get(), child.hash, &value) != cpython::Found::Yes) {
+  if (!key || cpython::dictFind(dict, key, child.hash, &value) != cpython::Found::Yes) {
     child.object = nullptr;
     passing &= ~child.mask;
     return;

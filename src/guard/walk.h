@@ -7,9 +7,9 @@
 
 namespace glowplug::guard {
 
-// The traces that the contents of the dict satisfy as far as `node` looks at them: its keys, its items
-// and what folds of them. Answered from the node while the dict's version is the one seen last. Leaves
-// the items in the children's `object`.
+// The traces that the contents of the dict satisfy as far as `node` looks at them: its keys, its
+// items and what folds of them. Answered from the node while the dict's version is the one seen
+// last. Leaves the items in the children's `object`.
 Mask dictPassing(Node& node, PyObject* dict);
 
 // Two nodes whose objects must be the same one, or must not be.
@@ -19,8 +19,8 @@ struct Sameness {
   bool same = true;
 };
 
-// The complete check: visits what the live traces need and strikes out those whose guards do not hold.
-// Nodes of a trace that is live at the end have their objects of this call.
+// The complete check: visits what the live traces need and strikes out those whose guards do not
+// hold. Nodes of a trace that is live at the end have their objects of this call.
 class Walk {
  public:
   explicit Walk(Mask live) : live_(live) {}

@@ -1,5 +1,6 @@
-// Committing effects. A write was recorded where the object's own (builtin) setter ran; it is repeated
-// by that setter, and not by a __setattr__ or __setitem__ of the user's, which has had its say.
+// Committing effects. A write was recorded where the object's own (builtin) setter ran; it is
+// repeated by that setter, and not by a __setattr__ or __setitem__ of the user's, which has had its
+// say.
 
 #include "replay/plan_impl.h"
 
@@ -10,6 +11,12 @@ using ir::EffectKind;
 using ir::Event;
 
 namespace {
+
+// The class in C under a class made by Python.
+PyTypeObject* builtinType(PyTypeObject* type) {
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE) type = type->tp_base;
+  return type;
+}
 
 int setItem(PyObject* container, PyObject* key, PyObject* value) {
   if (PyODict_Check(container))
@@ -22,13 +29,22 @@ int setItem(PyObject* container, PyObject* key, PyObject* value) {
 }
 
 int setAttr(PyObject* object, PyObject* name, PyObject* value) {
-  if (PyType_Check(object)) return PyObject_SetAttr(object, name, value);
-  return PyObject_GenericSetAttr(object, name, value);
+  setattrofunc set = builtinType(Py_TYPE(object))->tp_setattro;
+  return (set ? set : PyObject_GenericSetAttr)(object, name, value);
+}
+
+bool callMethod(const std::vector<Ref>& operands, PyObject* keywords) {
+  std::vector<PyObject*> arguments;
+  arguments.reserve(operands.size());
+  for (const Ref& item : operands) arguments.push_back(item.get());
+  size_t named = keywords ? static_cast<size_t>(PyTuple_GET_SIZE(keywords)) : 0;
+  return static_cast<bool>(Ref::steal(PyObject_Vectorcall(arguments[0], arguments.data() + 1,
+                                                          arguments.size() - 1 - named, keywords)));
 }
 
 }  // namespace
 
-bool Plan::Impl::doEffect(const Event& event, const std::vector<Ref>& operands) const {
+bool Plan::Impl::doEffect(const Event& event, const Objects& operands) const {
   auto operand = [&](size_t i) { return i < operands.size() ? operands[i].get() : nullptr; };
   switch (event.effect) {
     case EffectKind::SetAttr:
@@ -39,17 +55,52 @@ bool Plan::Impl::doEffect(const Event& event, const std::vector<Ref>& operands) 
       return setItem(operand(0), operand(1), operand(2)) == 0;
     case EffectKind::SetCell:
       return PyCell_Set(operand(0), operand(1)) == 0;
-    case EffectKind::CallMethod: {
-      std::vector<PyObject*> arguments;
-      for (const Ref& item : operands) arguments.push_back(item.get());
-      PyObject* keywords = event.keywords.valid() ? objects.get(event.keywords) : nullptr;
-      size_t named = keywords ? static_cast<size_t>(PyTuple_GET_SIZE(keywords)) : 0;
-      Ref result = Ref::steal(PyObject_Vectorcall(arguments[0], arguments.data() + 1,
-                                                  arguments.size() - 1 - named, keywords));
-      return static_cast<bool>(result);
-    }
+    case EffectKind::CallMethod:
+      return callMethod(operands, event.keywords.valid() ? objects.get(event.keywords) : nullptr);
   }
   return false;
+}
+
+bool Plan::Impl::prepareEffect(Context& context, size_t effect,
+                               std::vector<Pending>& pending) const {
+  Pending& added = pending.emplace_back(Pending{effect, {}});
+  for (common::RecipeId id : trace.events[commits.events[effect]].recipes) {
+    added.operands.push_back(context.build(id));
+    if (!added.operands.back()) return false;
+  }
+  return true;
+}
+
+// Builds what the effects up to number `end` need. Nothing is committed by that, so a failure here
+// still leaves everything as it was.
+bool Plan::Impl::prepareEffects(Context& context, size_t end, std::vector<Pending>& pending) const {
+  for (size_t i = context.committedEffects; i < end; i++)
+    if (!prepareEffect(context, i, pending)) return false;
+  return true;
+}
+
+bool Plan::Impl::commit(Context& context, const std::vector<Pending>& pending) const {
+  for (const Pending& next : pending) {
+    context.committed = true;
+    context.committedEffects = next.effect + 1;
+    if (!doEffect(trace.events[commits.events[next.effect]], next.operands)) return false;
+  }
+  return true;
+}
+
+// An error at `event` ends the program, which has done what stands before it. Effects that need a
+// tensor that was not made any more (a list that it was to be appended to) are left out.
+void Plan::Impl::commitBeforeError(Context& context, size_t event) const {
+  std::vector<Pending> pending;
+  for (size_t i = context.committedEffects; i < commits.events.size() && commits.events[i] < event;
+       i++) {
+    if (commits.latest[i] >= static_cast<int64_t>(event)) continue;
+    if (!prepareEffect(context, i, pending)) {
+      PyErr_Clear();
+      pending.pop_back();
+    }
+  }
+  if (!commit(context, pending)) PyErr_Clear();
 }
 
 }  // namespace glowplug::replay

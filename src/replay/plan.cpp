@@ -1,8 +1,10 @@
-// Making a trace executable: what is needed when, which operators form segments, which plans share a beginning.
+// Making a trace executable: what is needed when, which operators form segments, which steps run.
 
 #include "replay/plan.h"
 
 #include <algorithm>
+#include <atomic>
+#include <unordered_set>
 
 #include "replay/plan_impl.h"
 
@@ -10,11 +12,21 @@ namespace glowplug::replay {
 
 using common::SourceId;
 using common::ValueId;
+using cpython::Ref;
 using ir::Event;
 using ir::EventKind;
 using ir::Operand;
 
 namespace {
+
+std::atomic<uint64_t> nextSerial{1};
+
+bool runsInProgram(const Event& event) {
+  return event.kind == EventKind::Op || event.kind == EventKind::State ||
+         event.kind == EventKind::Input;
+}
+
+}  // namespace
 
 void visitValues(const Operand& operand, const std::function<void(ValueId)>& visitor) {
   if (operand.kind == Operand::Kind::Value) visitor(operand.value);
@@ -25,7 +37,6 @@ bool isLateGuard(const Event& event) {
   return event.kind == EventKind::Fork || event.kind == EventKind::Sizes;
 }
 
-// Its results are numbers that go to Python, not tensors.
 bool givesScalar(const ir::Trace& trace, const Event& event) {
   return event.kind == EventKind::Op &&
          std::any_of(event.results.begin(), event.results.end(), [&](ValueId id) {
@@ -33,51 +44,40 @@ bool givesScalar(const ir::Trace& trace, const Event& event) {
          });
 }
 
-bool sameOperand(const Operand& a, const Operand& b, const Plan::Impl& first,
-                 const Plan::Impl& second) {
-  if (a.kind != b.kind || a.value != b.value || a.items.size() != b.items.size()) return false;
-  if (a.kind == Operand::Kind::Const &&
-      first.ops.ivalueText(a.constant) != second.ops.ivalueText(b.constant))
-    return false;
-  for (size_t i = 0; i < a.items.size(); i++)
-    if (!sameOperand(a.items[i], b.items[i], first, second)) return false;
-  return true;
-}
-
-bool sameExpectation(const Event& a, const Event& b, const Plan::Impl& first,
-                     const Plan::Impl& second) {
-  if (a.kind == EventKind::Sizes) return a.sizes == b.sizes;
-  PyObject* left = first.objects.get(a.expected);
-  PyObject* right = second.objects.get(b.expected);
-  if (!left || !right || Py_TYPE(left) != Py_TYPE(right)) return false;
-  int equal = PyObject_RichCompareBool(left, right, Py_EQ);
-  if (equal < 0) PyErr_Clear();
-  return equal == 1;
-}
-
-// The same up to the recipes of effects, which each plan commits by its own.
-bool sameEvent(const Event& a, const Event& b, const Plan::Impl& first, const Plan::Impl& second) {
-  if (a.kind != b.kind || a.results != b.results || a.value != b.value || a.logOnly != b.logOnly ||
-      a.operands.size() != b.operands.size() || a.state != b.state)
-    return false;
-  if (a.kind == EventKind::Op && first.ops.operatorName(a.op) != second.ops.operatorName(b.op))
-    return false;
-  for (size_t i = 0; i < a.operands.size(); i++)
-    if (!sameOperand(a.operands[i], b.operands[i], first, second)) return false;
-  return !isLateGuard(a) || sameExpectation(a, b, first, second);
-}
-
-}  // namespace
-
-const char* Plan::refusal(const ir::Trace& trace, size_t* event) {
-  bool committed = false;
+std::vector<int64_t> makers(const ir::Trace& trace) {
+  std::vector<int64_t> madeAt(trace.values.size(), -1);
   for (size_t e = 0; e < trace.events.size(); e++) {
-    const Event& at = trace.events[e];
-    *event = e;
-    if (committed && isLateGuard(at)) return "guard_after_effect";
-    if (at.kind == EventKind::Opaque || (at.kind == EventKind::Op && at.writesInput)) committed = true;
+    if (trace.events[e].kind == EventKind::Input) continue;
+    for (ValueId id : trace.events[e].results)
+      if (id.valid() && madeAt[id.index()] < 0 && !trace.values[id.index()].source.valid())
+        madeAt[id.index()] = static_cast<int64_t>(e);
   }
-  return nullptr;
+  return madeAt;
+}
+
+// An effect is committed by the first opaque call after it that comes after everything it needs. A
+// recipe tells what an object is at the end of the recording, so it may need values made later; those
+// calls that the program could see it by are refused (Plan::refusal), and to output it makes no odds.
+CommitPoints::CommitPoints(const ir::Trace& trace, const std::vector<int64_t>& madeAt) {
+  size_t open = 0;
+  for (size_t e = 0; e < trace.events.size(); e++) {
+    const Event& event = trace.events[e];
+    if (event.kind == EventKind::Effect) {
+      events.push_back(e);
+      latest.push_back(-1);
+      visitRecipes(trace, event.recipes, [&](const ir::Recipe& recipe) {
+        if (recipe.value.valid())
+          latest.back() = std::max(latest.back(), madeAt[recipe.value.index()]);
+      });
+    } else if (event.kind == EventKind::Opaque) {
+      while (open < events.size() && latest[open] < static_cast<int64_t>(e)) {
+        committedAt.push_back(e);
+        open++;
+      }
+      countAt[e] = open;
+    }
+  }
+  committedAt.resize(events.size(), trace.events.empty() ? 0 : trace.events.size() - 1);
 }
 
 Plan::Plan(const ir::Trace& trace, const cpython::ObjectTable& objects, const aten::OpTable& ops)
@@ -86,11 +86,16 @@ Plan::~Plan() = default;
 
 Plan::Impl::Impl(const ir::Trace& trace, const cpython::ObjectTable& objects,
                  const aten::OpTable& ops)
-    : trace(trace), objects(objects), ops(ops), valueCapacity(trace.values.size()) {
+    : trace(trace),
+      objects(objects),
+      ops(ops),
+      serial(nextSerial++),
+      madeAt(makers(trace)),
+      commits(trace, madeAt),
+      valueCapacity(trace.values.size()) {
   collectUses();
   findSegments();
-  drops = lastUses();
-  program = std::make_unique<aten::OpProgram>(trace, ops, drops);
+  refresh(std::vector<Ref>(segments.size()));
 }
 
 Plan::Impl::~Impl() {
@@ -99,33 +104,47 @@ Plan::Impl::~Impl() {
 }
 
 size_t Plan::Impl::want(SourceId source) {
-  auto [it, added] = wantedIndex.emplace(source.value, wanted.size());
-  if (added) wanted.push_back(source);
-  return it->second;
+  int32_t& index = wantedIndex[source.index()];
+  if (index < 0) {
+    index = static_cast<int32_t>(wanted.size());
+    wanted.push_back(source);
+  }
+  return static_cast<size_t>(index);
 }
 
 void Plan::Impl::collectUses() {
   uses.resize(trace.values.size());
-  madeAt.assign(trace.values.size(), -1);
-  size_t end = trace.events.empty() ? 0 : trace.events.size() - 1;
+  wantedIndex.assign(trace.sources.size(), -1);
+  inputIndex.assign(trace.values.size(), -1);
+  std::unordered_set<uint32_t> named;
+  auto name = [&](common::ObjectId id) {
+    if (id.valid() && objects.isWeak(id) && named.insert(id.value).second)
+      this->named.push_back(id);
+  };
+  size_t effect = 0;
   for (size_t e = 0; e < trace.events.size(); e++) {
     const Event& event = trace.events[e];
-    auto use = [&](ValueId id, size_t at) { uses[id.index()].push_back(static_cast<uint32_t>(at)); };
-    for (ValueId id : event.results)
-      if (id.valid() && madeAt[id.index()] < 0) madeAt[id.index()] = static_cast<int64_t>(e);
+    auto use = [&](ValueId id, size_t at) {
+      uses[id.index()].push_back(static_cast<uint32_t>(at));
+    };
     for (const Operand& operand : event.operands)
       visitValues(operand, [&](ValueId id) { use(id, e); });
     if (isLateGuard(event)) use(event.value, e);
-    if (event.kind == EventKind::Input)
-      inputs.emplace_back(event.results[0], want(trace.values[event.results[0].index()].source));
-    if (event.kind == EventKind::Effect) effects.push_back(e);
+    if (event.kind == EventKind::Input) {
+      ValueId value = event.results[0];
+      inputs.emplace_back(value, want(trace.values[value.index()].source));
+      inputIndex[value.index()] = static_cast<int32_t>(inputs.back().second);
+    }
     hasState |= event.kind == EventKind::State;
     hasRandom |= event.random;
-    // Effects are committed at the end (or before an opaque call), so what they need lives until then.
-    size_t at = event.kind == EventKind::Opaque ? e : end;
+    // A value in an effect lives until the effect is committed.
+    size_t at = event.kind == EventKind::Effect ? commits.committedAt[effect++] : e;
+    name(event.keywords);
+    name(event.expected);
     visitRecipes(trace, event.recipes, [&](const ir::Recipe& recipe) {
       if (recipe.value.valid()) use(recipe.value, at);
       if (recipe.source.valid()) want(recipe.source);
+      name(recipe.object);
     });
   }
   for (auto& list : uses) std::sort(list.begin(), list.end());
@@ -137,10 +156,11 @@ std::vector<std::vector<ValueId>> Plan::Impl::lastUses() const {
     int64_t last = uses[v].empty() ? madeAt[v] : std::max<int64_t>(uses[v].back(), madeAt[v]);
     // A plan that takes over at a late guard may need more of what was made before.
     for (const Joined& join : joined) {
-      bool known = madeAt[v] >= 0 && madeAt[v] < static_cast<int64_t>(join.event);
-      if (known && v < join.other->uses.size() && !join.other->uses[v].empty() &&
-          join.other->uses[v].back() >= join.event)
-        last = std::max(last, static_cast<int64_t>(join.event));
+      auto event = static_cast<int64_t>(join.event);
+      const auto& others = join.other->uses;
+      bool needed = madeAt[v] < event && v < others.size() && !others[v].empty() &&
+                    others[v].back() >= join.event;
+      if (needed) last = std::max(last, event);
     }
     if (last >= 0 && last + 1 < static_cast<int64_t>(trace.events.size()))
       result[static_cast<size_t>(last)].push_back(ValueId(v));
@@ -161,84 +181,119 @@ void Plan::Impl::findSegments() {
     if (!givesScalar(trace, event)) segments.back().operators++;
   }
   for (size_t s = 0; s < segments.size(); s++) {
-    Segment& segment = segments[s];
-    std::unordered_set<uint32_t> seen, made;
-    for (size_t e = segment.begin; e < segment.end; e++) {
-      segmentOf[e] = static_cast<int>(s);
-      const Event& event = trace.events[e];
-      if (event.kind != EventKind::Op || givesScalar(trace, event)) continue;
-      for (const Operand& operand : event.operands)
-        visitValues(operand, [&](ValueId id) {
-          if (!made.count(id.value) && seen.insert(id.value).second) segment.inputs.push_back(id);
-        });
-      for (ValueId id : event.results)
-        if (id.valid() && !seen.count(id.value)) made.insert(id.value);
-    }
-    for (size_t v = 0; v < trace.values.size(); v++) {
-      if (!made.count(static_cast<uint32_t>(v))) continue;
-      for (uint32_t user : uses[v]) {
-        const Event& event = trace.events[user];
-        bool inside = user >= segment.begin && user < segment.end &&
-                      event.kind == EventKind::Op && !givesScalar(trace, event);
-        if (inside) continue;
-        segment.outputs.push_back(ValueId(v));
-        break;
-      }
-    }
+    for (size_t e = segments[s].begin; e < segments[s].end; e++) segmentOf[e] = static_cast<int>(s);
+    findEdges(segments[s]);
   }
+}
+
+// Inputs and outputs, by who uses what. A number for Python is computed outside the segment.
+void Plan::Impl::findEdges(Segment& segment) const {
+  std::unordered_set<uint32_t> seen, made;
+  auto inside = [&](size_t e) {
+    return e >= segment.begin && e < segment.end && trace.events[e].kind == EventKind::Op &&
+           !givesScalar(trace, trace.events[e]);
+  };
+  std::vector<ValueId> results;
+  for (size_t e = segment.begin; e < segment.end; e++) {
+    if (!inside(e)) continue;
+    for (const Operand& operand : trace.events[e].operands)
+      visitValues(operand, [&](ValueId id) {
+        if (!made.count(id.value) && seen.insert(id.value).second) segment.inputs.push_back(id);
+      });
+    for (ValueId id : trace.events[e].results)
+      if (id.valid() && !seen.count(id.value) && made.insert(id.value).second)
+        results.push_back(id);
+  }
+  for (ValueId id : results) {
+    const auto& users = uses[id.index()];
+    if (!std::all_of(users.begin(), users.end(), inside)) segment.outputs.push_back(id);
+  }
+  std::sort(segment.outputs.begin(), segment.outputs.end());
+}
+
+// The steps of a segment that a backend runs; returns the event after it. Numbers for Python and
+// output come after the backend's call, which is when their tensors exist.
+size_t Plan::Impl::addSegmentSteps(std::vector<Step>& steps, size_t index) const {
+  const Segment& segment = segments[index];
+  Step backend{Step::Kind::Segment, false, static_cast<uint32_t>(index), segment.begin,
+               segment.end};
+  for (size_t e = segment.begin; e < segment.end; e++)
+    backend.writesInput |= trace.events[e].writesInput;
+  steps.push_back(backend);
+  for (size_t e = segment.begin; e < segment.end; e++) {
+    if (givesScalar(trace, trace.events[e]))
+      steps.push_back({Step::Kind::Operators, false, 0, e, e + 1});
+    if (trace.events[e].kind == EventKind::Opaque)
+      steps.push_back({Step::Kind::Opaque, false, 0, e, e + 1});
+  }
+  steps.push_back({Step::Kind::Drop, false, 0, segment.begin, segment.end});
+  return segment.end;
+}
+
+std::vector<Step> Plan::Impl::steps(const std::vector<Ref>& backends) const {
+  std::vector<Step> result;
+  for (size_t e = 0; e < trace.events.size();) {
+    const Event& event = trace.events[e];
+    int segment = segmentOf[e];
+    if (segment >= 0 && backends[static_cast<size_t>(segment)]) {
+      e = addSegmentSteps(result, static_cast<size_t>(segment));
+      continue;
+    }
+    if (runsInProgram(event)) {
+      bool longer =
+          !result.empty() && result.back().kind == Step::Kind::Operators && result.back().end == e;
+      if (!longer) result.push_back({Step::Kind::Operators, false, 0, e, e});
+      result.back().end = e + 1;
+      result.back().writesInput |= event.writesInput;
+    } else if (isLateGuard(event)) {
+      result.push_back({Step::Kind::Guard, false, 0, e, e + 1});
+    } else if (event.kind == EventKind::Opaque) {
+      result.push_back({Step::Kind::Opaque, false, 0, e, e + 1});
+    } else if (event.kind == EventKind::Return) {
+      result.push_back({Step::Kind::Return, false, 0, e, e + 1});
+    }
+    e++;
+  }
+  return result;
+}
+
+bool Plan::Impl::runsInTier1(size_t event, const std::vector<Ref>& backends) const {
+  int segment = segmentOf[event];
+  return segment < 0 || !backends[static_cast<size_t>(segment)] ||
+         trace.events[event].kind != EventKind::Op || givesScalar(trace, trace.events[event]);
+}
+
+// Makes the schedule anew, after a backend or a joined plan has been added.
+void Plan::Impl::refresh(std::vector<Ref> backends) {
+  auto made = std::make_shared<Schedule>();
+  made->drops = lastUses();
+  bool same = schedule && schedule->drops == made->drops;
+  made->program =
+      same ? schedule->program : std::make_shared<const aten::OpProgram>(trace, ops, made->drops);
+  made->steps = steps(backends);
+  for (const auto& [value, index] : inputs) {
+    const auto& users = uses[value.index()];
+    bool needed = std::any_of(users.begin(), users.end(),
+                              [&](uint32_t e) { return runsInTier1(e, backends); });
+    if (needed) made->bound.emplace_back(value, index);
+  }
+  made->backends = std::move(backends);
+  schedule = std::move(made);
 }
 
 const std::vector<SourceId>& Plan::wanted() const { return impl_->wanted; }
 const std::vector<Segment>& Plan::segments() const { return impl_->segments; }
 
-bool Plan::canLower(size_t index) const {
-  const Segment& segment = impl_->segments[index];
-  bool scalar = false;
-  for (size_t e = segment.begin; e < segment.end; e++) {
-    const Event& event = impl_->trace.events[e];
-    if (event.kind == EventKind::State) return false;
-    if (scalar && event.writesInput) return false;
-    scalar |= givesScalar(impl_->trace, event);
-  }
-  return true;
-}
-
 void Plan::setBackend(size_t index, PyObject* callable) {
-  impl_->backends.resize(impl_->segments.size());
-  impl_->backends[index] = cpython::Ref::borrow(callable);
-}
-
-bool Plan::join(Plan& first, Plan& second) {
-  Impl& a = *first.impl_;
-  Impl& b = *second.impl_;
-  size_t count = std::min(a.trace.events.size(), b.trace.events.size());
-  for (size_t e = 0; e < count; e++) {
-    const Event& left = a.trace.events[e];
-    const Event& right = b.trace.events[e];
-    if (sameEvent(left, right, a, b)) continue;
-    bool differ = isLateGuard(left) && left.kind == right.kind && left.value == right.value &&
-                  !sameExpectation(left, right, a, b);
-    if (!differ) return false;
-    a.joined.push_back({&b, e});
-    b.joined.push_back({&a, e});
-    a.valueCapacity = b.valueCapacity = std::max(a.valueCapacity, b.valueCapacity);
-    a.refreshLastUses();
-    b.refreshLastUses();
-    return true;
-  }
-  return false;
-}
-
-bool Plan::covers(const Suspended& suspended) const {
-  const Suspended::State& state = *suspended.state;
-  for (const Impl::Joined& join : impl_->joined)
-    if (join.other == state.origin && join.event == state.event)
-      return impl_->isMet(state.context, impl_->trace.events[join.event]);
-  return false;
+  std::vector<Ref> backends = impl_->schedule->backends;
+  backends[index] = Ref::borrow(callable);
+  // Dropped last: the old callable may be the user's.
+  std::shared_ptr<const Schedule> old = impl_->schedule;
+  impl_->refresh(std::move(backends));
 }
 
 int Plan::traverse(visitproc visit, void* arg) const {
-  for (const cpython::Ref& backend : impl_->backends) Py_VISIT(backend.get());
+  for (const Ref& backend : impl_->schedule->backends) Py_VISIT(backend.get());
   return 0;
 }
 

@@ -14,19 +14,19 @@ namespace glowplug::replay {
 
 // A segment of a plan: a run of tensor operators between two points where a value must be concrete.
 struct Segment {
-  size_t begin = 0, end = 0;               // events
-  std::vector<common::ValueId> inputs;     // tensors used, made before begin
-  std::vector<common::ValueId> outputs;    // tensors made inside, needed after end
-  size_t operators = 0;                    // that a backend is given
+  size_t begin = 0, end = 0;             // events
+  std::vector<common::ValueId> inputs;   // tensors used, made before begin
+  std::vector<common::ValueId> outputs;  // tensors made inside, needed after end
+  size_t operators = 0;                  // that a backend is given
 };
 
 // How a replay ended.
 struct Outcome {
   enum class Kind {
-    Returned,   // result is set
-    Exited,     // a late guard met a case that this plan does not cover; nothing was committed, event names it
-    Raised,     // a Python error is set, and what the program did before it is committed
-    Retry,      // an operator raised and nothing was committed: the original callable can run from the start
+    Returned,  // result is set
+    Exited,    // a late guard met a case that this plan does not cover; nothing was committed
+    Raised,    // a Python error is set, and what the program did before it is committed
+    Retry,     // an operator raised and nothing was committed: the original can run from the start
   };
   Kind kind = Kind::Returned;
   PyObject* result = nullptr;  // new reference
@@ -37,9 +37,9 @@ class Suspended;
 
 // One trace made executable.
 //
-// Events run in order, but effects wait: all of them are committed, in order, when nothing that can fail
-// or exit is left (before an opaque call that could see them, and at the end). So until then a replay can
-// stop without a trace, and the original program can run from its start.
+// Events run in order, but effects wait: all of them are committed, in order, when nothing that can
+// fail or exit is left (before an opaque call that could see them, and at the end). So until then a
+// replay can stop without a trace, and the original program can run from its start.
 class Plan {
  public:
   // The trace and tables must outlive the plan.
@@ -48,21 +48,25 @@ class Plan {
   Plan(const Plan&) = delete;
 
   // Why a trace cannot be replayed (the id of a reason) and the event it is about, or nullptr: a late
-  // guard stands after something that cannot be taken back.
-  static const char* refusal(const ir::Trace& trace, size_t* event);
+  // guard stands after something that cannot be taken back, an opaque call is given what does not
+  // exist yet, or (with the trace's objects given) an object cannot be built.
+  static const char* refusal(const ir::Trace& trace, size_t* event,
+                             const cpython::ObjectTable* objects = nullptr);
 
   // Sources whose objects a call needs (inputs, source recipes), in the order run() takes them.
   const std::vector<common::SourceId>& wanted() const;
   const std::vector<Segment>& segments() const;
 
-  // Whether a segment can be run by one call: no change of torch's state inside it, and no write after an
-  // operator whose number goes to Python.
+  // Whether a segment can be run by one call: no change of torch's state inside it, no write after
+  // a tensor's contents went to Python, and nothing whose number of results depends on data.
   bool canLower(size_t segment) const;
   // Segment `index` is run by callable(*input tensors) -> tuple or list of output tensors from now on.
   void setBackend(size_t index, PyObject* callable);
 
-  // Runs from the start. `fetched` are the objects at wanted(), borrowed; the plan takes what it keeps. When
-  // a late guard is not met, the outcome is Exited and `suspended` holds the replay at that event.
+  // Runs from the start. `fetched` are the objects at wanted(), borrowed; the plan takes what it
+  // keeps. When a late guard is not met, the outcome is Exited and `suspended` holds the replay at
+  // that event; Exited with nothing suspended is a replay that no other plan can go on with.
+  // Any thread may run a plan that other threads run; the GIL is needed.
   Outcome run(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);
   // Goes on from where another plan stopped; this plan covers() the case. `fetched` as in run().
   Outcome resume(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);

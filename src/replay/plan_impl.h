@@ -1,30 +1,90 @@
 #pragma once
 
+// Private to replay/.
+
 #include <unordered_map>
-#include <unordered_set>
 
 #include "replay/plan.h"
 #include "replay/recipe.h"
 
 namespace glowplug::replay {
 
-// One call's replay: values, what has been built, what waits to be committed.
-struct Context {
-  Context(size_t values, size_t recipes) : values(values), memo(recipes) {}
+// Calls visitor for every value in an operand.
+void visitValues(const ir::Operand& operand, const std::function<void(common::ValueId)>& visitor);
+bool isLateGuard(const ir::Event& event);
+// An operator whose results are numbers that go to Python, not tensors.
+bool givesScalar(const ir::Trace& trace, const ir::Event& event);
+// The event that makes each value first, or -1; inputs are there from the start.
+std::vector<int64_t> makers(const ir::Trace& trace);
 
+// When effects are committed. Effects are numbered in program order.
+struct CommitPoints {
+  CommitPoints(const ir::Trace& trace, const std::vector<int64_t>& madeAt);
+
+  std::vector<size_t> events;       // of each effect
+  std::vector<int64_t> latest;      // event that makes the last value an effect needs, or -1
+  std::vector<size_t> committedAt;  // event that commits an effect: an opaque call or the last
+  std::unordered_map<size_t, size_t> countAt;  // by opaque event: effects [0, n) are done before it
+};
+
+struct Step {
+  enum class Kind : uint8_t {
+    Operators,  // events [begin, end): Op, State and Input
+    Segment,    // a backend runs events [begin, end); index: which
+    Guard,      // Sizes or Fork, at begin
+    Opaque,     // at begin
+    Drop,       // values in drops of [begin, end)
+    Return,     // at begin
+  };
+  Kind kind;
+  bool writesInput = false;
+  uint32_t index = 0;
+  size_t begin = 0, end = 0;
+};
+
+// How a plan runs now. A running call keeps the one it began with, so that another thread can add a
+// joined plan or a backend at any time.
+struct Schedule {
+  std::vector<std::vector<common::ValueId>> drops;  // by event: values that nobody needs after it
+  std::shared_ptr<const aten::OpProgram> program;
+  std::vector<cpython::Ref> backends;  // by segment
+  std::vector<Step> steps;
+  std::vector<std::pair<common::ValueId, size_t>> bound;  // inputs of operators; index in wanted
+};
+
+// One call's replay: values, what has been built, what waits to be committed.
+struct Context final : RecipeInputs {
+  Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule);
+  // Takes the objects at the plan's sources. False: one of the objects the trace names has died.
+  bool bind(PyObject* const* fetched);
+  // Forgets what belongs to the plan that stopped at the event, so that `next` can go on. False when
+  // a value is missing that it needs: a backend kept it to itself, or it was dropped.
+  bool handOver(const Plan::Impl& next, std::shared_ptr<const Schedule> schedule, size_t event);
+  void takeBackRandom() {
+    if (random) random->restore();
+  }
+
+  PyObject* value(common::ValueId id) override;
+  PyObject* source(common::SourceId id) override;
+  cpython::Ref build(common::RecipeId id);
+
+  const Plan::Impl* plan;
+  std::shared_ptr<const Schedule> schedule;
+  size_t capacity;
   aten::Values values;
   RecipeMemo memo;
-  std::vector<cpython::Ref> fetched;            // by index in wanted()
+  std::vector<cpython::Ref> fetched;                   // by index in wanted()
+  std::vector<cpython::Ref> named;                     // objects that the table holds weakly
   std::unordered_map<uint32_t, cpython::Ref> objects;  // results of opaque calls, by ValueId
-  std::unique_ptr<aten::RandomState> random;    // before the first draw, while it may have to be taken back
-  std::unique_ptr<aten::StateRestore> state;    // torch's thread state before the first change
-  size_t committedEffects = 0;                  // effects already done, as an index into Impl::effects
-  bool committed = false;                       // something has happened that cannot be taken back
+  std::unique_ptr<aten::RandomState> random;           // before the first draw, to take it back
+  std::unique_ptr<aten::StateRestore> state;  // torch's thread state before the first change
+  size_t committedEffects = 0;
+  bool committed = false;  // something has happened that cannot be taken back
 };
 
 struct Suspended::State {
-  Context context;
-  const Plan::Impl* origin;
+  std::unique_ptr<Context> context;
+  uint64_t origin;  // Impl::serial
   size_t event;
 };
 
@@ -34,46 +94,68 @@ struct Plan::Impl {
     Impl* other;
     size_t event;
   };
+  using Objects = std::vector<cpython::Ref>;
+  // An effect, ready to be committed.
+  struct Pending {
+    size_t effect;
+    Objects operands;
+  };
 
   Impl(const ir::Trace& trace, const cpython::ObjectTable& objects, const aten::OpTable& ops);
   ~Impl();
 
+  // plan.cpp
+  size_t want(common::SourceId source);
   void collectUses();
   void findSegments();
-  size_t want(common::SourceId source);
+  void findEdges(Segment& segment) const;
   std::vector<std::vector<common::ValueId>> lastUses() const;
-  void refreshLastUses() { program->setLastUses(drops = lastUses()); }
+  std::vector<Step> steps(const std::vector<cpython::Ref>& backends) const;
+  size_t addSegmentSteps(std::vector<Step>& steps, size_t index) const;
+  void refresh(std::vector<cpython::Ref> backends);
+  bool runsInTier1(size_t event, const std::vector<cpython::Ref>& backends) const;
 
-  Outcome runFrom(Context& context, size_t event, std::unique_ptr<Suspended>& suspended);
+  // join.cpp
+  const Joined* joinedWith(uint64_t serial, size_t event) const;
+
+  // run.cpp
+  Outcome runFrom(Context& context, size_t event) const;
+  Outcome runSteps(Context& context, size_t event) const;
+  Outcome suspend(std::unique_ptr<Context> context, Outcome outcome,
+                  std::unique_ptr<Suspended>& suspended) const;
   Outcome fail(Context& context, size_t event) const;
-  bool runOps(Context& context, size_t begin, size_t end, Outcome* outcome) const;
-  bool runSegment(Context& context, size_t index) const;
+  bool runOperators(Context& context, const Step& step, Outcome* outcome) const;
+  bool runSegment(Context& context, const Step& step, Outcome* outcome) const;
+  bool takeOutputs(Context& context, const Segment& segment, PyObject* result) const;
+  bool runOpaque(Context& context, const Step& step, Outcome* outcome) const;
   bool callOpaque(Context& context, const ir::Event& event) const;
-  bool commitEffects(Context& context, size_t before) const;
-  bool doEffect(const ir::Event& event, const std::vector<cpython::Ref>& operands) const;
   bool isMet(const Context& context, const ir::Event& event) const;
-  void bindInputs(Context& context, PyObject* const* fetched) const;
-  RecipeContext recipeContext(Context& context) const;
-  PyObject* valueObject(Context& context, common::ValueId id) const;
-  // The segment with a backend that begins with this event, or -1.
-  int loweredSegmentAt(size_t event) const;
+  Outcome finish(Context& context, size_t event) const;
+
+  // effect.cpp
+  bool prepareEffect(Context& context, size_t effect, std::vector<Pending>& pending) const;
+  bool prepareEffects(Context& context, size_t end, std::vector<Pending>& pending) const;
+  bool commit(Context& context, const std::vector<Pending>& pending) const;
+  void commitBeforeError(Context& context, size_t event) const;
+  bool doEffect(const ir::Event& event, const Objects& operands) const;
 
   const ir::Trace& trace;
   const cpython::ObjectTable& objects;
   const aten::OpTable& ops;
+  const uint64_t serial;
   std::vector<common::SourceId> wanted;
-  std::unordered_map<uint32_t, size_t> wantedIndex;   // by SourceId
+  std::vector<int32_t> wantedIndex;                        // by SourceId, or -1
+  std::vector<int32_t> inputIndex;                         // by ValueId: in wanted, or -1
   std::vector<std::pair<common::ValueId, size_t>> inputs;  // value, index in wanted
-  std::vector<size_t> effects;                        // events
-  std::vector<std::vector<uint32_t>> uses;            // events that use a value, ascending, by ValueId
-  std::vector<int64_t> madeAt;                        // event that makes a value, by ValueId
-  std::vector<std::vector<common::ValueId>> drops;    // by event
-  std::unique_ptr<aten::OpProgram> program;
+  std::vector<common::ObjectId> named;                     // weakly held objects of recipes
+  std::vector<std::vector<uint32_t>> uses;  // events that use a value, ascending, by ValueId
+  std::vector<int64_t> madeAt;              // by ValueId
+  CommitPoints commits;
   std::vector<Segment> segments;
-  std::vector<cpython::Ref> backends;                 // by segment
-  std::vector<int> segmentOf;                         // by event: the segment whose range holds it, or -1
+  std::vector<int> segmentOf;  // by event: the segment whose range holds it, or -1
   std::vector<Joined> joined;
-  size_t valueCapacity = 0;                           // of the largest joined trace
+  std::shared_ptr<const Schedule> schedule;
+  size_t valueCapacity = 0;  // of the largest joined trace
   bool hasState = false, hasRandom = false;
 };
 

@@ -1,11 +1,10 @@
-// Building Python objects from recipes.
-//
-// No constructor of the user's runs: an object is allocated by the tp_new of its builtin base, and its
-// instance dict, slots and content are put in place by the builtin types' own functions.
+// Building Python objects from recipes: containers, functions and what is composed of others.
 
 #include "replay/recipe.h"
 
 #include <unordered_set>
+
+#include "replay/recipe_builder.h"
 
 namespace glowplug::replay {
 
@@ -16,246 +15,294 @@ using ir::RecipeKind;
 
 namespace {
 
-class Builder {
- public:
-  Builder(const RecipeContext& context, RecipeMemo& memo) : context_(context), memo_(memo) {}
+// Kept for the life of the process, as the modules themselves are.
+PyObject* imported(const char* module, const char* name) {
+  Ref from = Ref::steal(PyImport_ImportModule(module));
+  return from ? PyObject_GetAttrString(from.get(), name) : nullptr;
+}
 
-  Ref build(RecipeId id) {
-    if (Ref& known = memo_[id.index()]) return known;
-    const Recipe& recipe = context_.trace.recipes[id.index()];
-    switch (recipe.kind) {
-      case RecipeKind::Const: return constant(recipe);
-      case RecipeKind::Source: return Ref::steal(context_.source(recipe.source));
-      case RecipeKind::Value: return Ref::steal(context_.value(recipe.value));
-      case RecipeKind::List: return list(id, recipe);
-      case RecipeKind::Tuple: return keep(id, tuple(recipe, 0));
-      case RecipeKind::NamedTuple: return keep(id, namedTuple(recipe));
-      case RecipeKind::Dict:
-      case RecipeKind::OrderedDict:
-      case RecipeKind::DefaultDict: return dict(id, recipe);
-      case RecipeKind::Set: return set(id, recipe);
-      case RecipeKind::FrozenSet: return keep(id, frozenSet(recipe));
-      case RecipeKind::Deque: return keep(id, deque(recipe));
-      case RecipeKind::Object: return object(id, recipe);
-      case RecipeKind::Function: return function(id, recipe);
-      case RecipeKind::Cell: return cell(id, recipe);
-      default: return keep(id, composed(recipe));
-    }
-  }
+PyTypeObject* importedType(PyObject*& cache, const char* module, const char* name) {
+  if (!cache) cache = imported(module, name);
+  return reinterpret_cast<PyTypeObject*>(cache);
+}
 
- private:
-  Ref keep(RecipeId id, Ref made) {
-    memo_[id.index()] = made;
-    return made;
-  }
+PyTypeObject* partialType() {
+  static PyObject* cache = nullptr;
+  return importedType(cache, "functools", "partial");
+}
 
-  Ref child(const Recipe& recipe, size_t i) {
-    return recipe.children[i].valid() ? build(recipe.children[i]) : Ref();
-  }
-  bool has(const Recipe& recipe, size_t i) const {
-    return i < recipe.children.size() && recipe.children[i].valid();
-  }
-
-  Ref constant(const Recipe& recipe) {
-    PyObject* object = context_.objects.get(recipe.object);
-    if (!object) PyErr_SetString(PyExc_RuntimeError, "glowplug: an object of the trace has died");
-    return Ref::borrow(object);
-  }
-
-  Ref list(RecipeId id, const Recipe& recipe) {
-    Ref made = keep(id, Ref::steal(PyList_New(0)));
-    for (size_t i = 0; made && i < recipe.children.size(); i++) {
-      Ref item = child(recipe, i);
-      if (!item || PyList_Append(made.get(), item.get()) < 0) return Ref();
-    }
-    return made;
-  }
-
-  Ref tuple(const Recipe& recipe, size_t first) {
-    Ref made = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(recipe.children.size() - first)));
-    for (size_t i = first; made && i < recipe.children.size(); i++) {
-      Ref item = child(recipe, i);
-      if (!item) return Ref();
-      PyTuple_SET_ITEM(made.get(), static_cast<Py_ssize_t>(i - first), item.release());
-    }
-    return made;
-  }
-
-  Ref namedTuple(const Recipe& recipe) {
-    Ref type = constant(recipe), items = tuple(recipe, 0);
-    if (!type || !items) return Ref();
-    Ref args = Ref::steal(PyTuple_Pack(1, items.get()));
-    // Struct sequences (torch.return_types) have a constructor in C of their own.
-    if (PyObject_HasAttrString(type.get(), "n_sequence_fields"))
-      return Ref::steal(PyObject_CallObject(type.get(), args.get()));
-    return Ref::steal(PyTuple_Type.tp_new(reinterpret_cast<PyTypeObject*>(type.get()), args.get(),
-                                          nullptr));
-  }
-
-  // Items into a dict or a subclass of it, by the builtin's own way of setting.
-  bool fill(PyObject* dict, const Recipe& recipe, size_t first) {
-    bool ordered = PyODict_Check(dict);
-    for (size_t i = first; i + 1 < recipe.children.size(); i += 2) {
-      Ref key = child(recipe, i), value = child(recipe, i + 1);
-      if (!key || !value) return false;
-      int status = ordered ? PyODict_SetItem(dict, key.get(), value.get())
-                           : PyDict_SetItem(dict, key.get(), value.get());
-      if (status < 0) return false;
-    }
-    return true;
-  }
-
-  Ref dict(RecipeId id, const Recipe& recipe) {
-    size_t first = 0;
-    Ref made;
-    if (recipe.kind == RecipeKind::OrderedDict) {
-      made = Ref::steal(PyODict_New());
-    } else if (recipe.kind == RecipeKind::DefaultDict) {
-      first = 1;
-      Ref factory = child(recipe, 0);
-      Ref type = collection("defaultdict");
-      if (factory && type) made = Ref::steal(PyObject_CallOneArg(type.get(), factory.get()));
-    } else {
-      made = Ref::steal(PyDict_New());
-    }
-    keep(id, made);
-    return made && fill(made.get(), recipe, first) ? made : Ref();
-  }
-
-  static Ref collection(const char* name) {
-    Ref module = Ref::steal(PyImport_ImportModule("collections"));
-    return module ? Ref::steal(PyObject_GetAttrString(module.get(), name)) : Ref();
-  }
-
-  Ref set(RecipeId id, const Recipe& recipe) {
-    Ref made = keep(id, Ref::steal(PySet_New(nullptr)));
-    for (size_t i = 0; made && i < recipe.children.size(); i++) {
-      Ref item = child(recipe, i);
-      if (!item || PySet_Add(made.get(), item.get()) < 0) return Ref();
-    }
-    return made;
-  }
-
-  Ref frozenSet(const Recipe& recipe) {
-    Ref items = tuple(recipe, 0);
-    return items ? Ref::steal(PyFrozenSet_New(items.get())) : Ref();
-  }
-
-  Ref deque(const Recipe& recipe) {
-    Ref items = tuple(recipe, 0), limit = constant(recipe), type = collection("deque");
-    if (!items || !limit || !type) return Ref();
-    return Ref::steal(PyObject_CallFunctionObjArgs(type.get(), items.get(), limit.get(), nullptr));
-  }
-
-  // children: instance dict, base content, then name and value of each slot.
-  Ref object(RecipeId id, const Recipe& recipe) {
-    Ref typeObject = constant(recipe);
-    if (!typeObject) return Ref();
-    auto* type = reinterpret_cast<PyTypeObject*>(typeObject.get());
-    PyTypeObject* base = type;
-    while (base->tp_flags & Py_TPFLAGS_HEAPTYPE) base = base->tp_base;
-    bool byItems = base != &PyBaseObject_Type && base != &PyDict_Type && base != &PyODict_Type;
-    Ref content, args = Ref::steal(PyTuple_New(0));
-    if (byItems && has(recipe, 1)) {
-      content = child(recipe, 1);
-      if (!content) return Ref();
-      bool exception = PyType_FastSubclass(base, Py_TPFLAGS_BASE_EXC_SUBCLASS);
-      if (exception)
-        args = content;
-      else if (base == &PyTuple_Type)
-        args = Ref::steal(PyTuple_Pack(1, content.get()));
-    }
-    Ref made = args ? Ref::steal(base->tp_new(type, args.get(), nullptr)) : Ref();
-    if (!made) return Ref();
-    keep(id, made);
-    if (base == &PyList_Type && content &&
-        PyList_SetSlice(made.get(), 0, PyList_GET_SIZE(made.get()), content.get()) < 0)
-      return Ref();
-    if (base == &PySet_Type && content && _PySet_Update(made.get(), content.get()) < 0) return Ref();
-    if (!byItems && has(recipe, 1) &&
-        !fill(made.get(), context_.trace.recipes[recipe.children[1].index()], 0))
-      return Ref();
-    if (has(recipe, 0)) {
-      Ref dict = child(recipe, 0);
-      if (!dict || PyObject_GenericSetDict(made.get(), dict.get(), nullptr) < 0) return Ref();
-    }
-    for (size_t i = 2; i + 1 < recipe.children.size(); i += 2) {
-      Ref name = child(recipe, i), value = child(recipe, i + 1);
-      if (!name || !value || PyObject_GenericSetAttr(made.get(), name.get(), value.get()) < 0)
-        return Ref();
-    }
-    return made;
-  }
-
-  // children: globals, name, qualname, defaults, kwdefaults, annotations, module, doc, dict, cells ...
-  Ref function(RecipeId id, const Recipe& recipe) {
-    Ref code = constant(recipe), globals = child(recipe, 0), qualname = child(recipe, 2);
-    if (!code || !globals || !qualname) return Ref();
-    Ref made = Ref::steal(PyFunction_NewWithQualName(code.get(), globals.get(), qualname.get()));
-    if (!made) return Ref();
-    keep(id, made);
-    auto* f = reinterpret_cast<PyFunctionObject*>(made.get());
-    auto put = [&](size_t i, PyObject** field) {
-      if (!has(recipe, i)) return true;
-      Ref value = child(recipe, i);
-      if (!value) return false;
-      Py_XSETREF(*field, value.release());
-      return true;
-    };
-    if (!put(1, &f->func_name) || !put(3, &f->func_defaults) || !put(4, &f->func_kwdefaults) ||
-        !put(5, &f->func_annotations) || !put(6, &f->func_module) || !put(7, &f->func_doc) ||
-        !put(8, &f->func_dict))
-      return Ref();
-    constexpr size_t kCells = 9;
-    if (recipe.children.size() > kCells) {
-      Ref cells = tuple(recipe, kCells);
-      if (!cells || PyFunction_SetClosure(made.get(), cells.get()) < 0) return Ref();
-    }
-    return made;
-  }
-
-  Ref cell(RecipeId id, const Recipe& recipe) {
-    Ref made = keep(id, Ref::steal(PyCell_New(nullptr)));
-    if (!made || !has(recipe, 0)) return made;
-    Ref content = child(recipe, 0);
-    if (!content || PyCell_Set(made.get(), content.get()) < 0) return Ref();
-    return made;
-  }
-
-  Ref composed(const Recipe& recipe) {
-    Ref first = child(recipe, 0), second = recipe.children.size() > 1 ? child(recipe, 1) : Ref();
-    Ref third = recipe.children.size() > 2 ? child(recipe, 2) : Ref();
-    if (PyErr_Occurred()) return Ref();
-    switch (recipe.kind) {
-      case RecipeKind::Slice:
-        return Ref::steal(PySlice_New(first.get(), second.get(), third.get()));
-      case RecipeKind::Method:
-        return Ref::steal(PyMethod_New(first.get(), second.get()));
-      case RecipeKind::Property: {
-        Ref name = constant(recipe);
-        return name ? Ref::steal(PyObject_GetAttr(first.get(), name.get())) : Ref();
-      }
-      case RecipeKind::Partial: {
-        Ref module = Ref::steal(PyImport_ImportModule("functools"));
-        Ref type = module ? Ref::steal(PyObject_GetAttrString(module.get(), "partial")) : Ref();
-        Ref head = Ref::steal(PyTuple_Pack(1, first.get()));
-        Ref args = head ? Ref::steal(PySequence_Concat(head.get(), second.get())) : Ref();
-        return type && args ? Ref::steal(PyObject_Call(type.get(), args.get(), third.get())) : Ref();
-      }
-      default:
-        PyErr_SetString(PyExc_SystemError, "glowplug: a recipe of unknown kind");
-        return Ref();
-    }
-  }
-
-  const RecipeContext& context_;
-  RecipeMemo& memo_;
-};
+// torch.return_types and the like, which are made in C and have more than their items.
+bool isStructSequence(PyTypeObject* type) {
+  static PyObject* name = PyUnicode_InternFromString("n_sequence_fields");
+  return name && _PyType_Lookup(type, name) != nullptr;
+}
 
 }  // namespace
 
+PyTypeObject* dequeType() {
+  static PyObject* cache = nullptr;
+  return importedType(cache, "collections", "deque");
+}
+
+PyTypeObject* defaultDictType() {
+  static PyObject* cache = nullptr;
+  return importedType(cache, "collections", "defaultdict");
+}
+
+Ref RecipeBuilder::build(RecipeId id) {
+  const Recipe& recipe = this->recipe(id);
+  switch (recipe.kind) {
+    case RecipeKind::Const:
+      return constant(recipe);
+    case RecipeKind::Source:
+      return Ref::steal(context_.inputs.source(recipe.source));
+    case RecipeKind::Value:
+      return Ref::steal(context_.inputs.value(recipe.value));
+    default:
+      break;
+  }
+  if (const Ref& known = memo_[id.index()]) return known;
+  if (Py_EnterRecursiveCall(" while a result is built")) return Ref();
+  Ref made = buildNew(id, recipe);
+  Py_LeaveRecursiveCall();
+  if (!made) return made;
+  // What could not be in the memo before its parts may have been built as a part of itself.
+  Ref& place = memo_[id.index()];
+  if (!place) place = std::move(made);
+  return place;
+}
+
+Ref RecipeBuilder::buildNew(RecipeId id, const Recipe& recipe) {
+  switch (recipe.kind) {
+    case RecipeKind::List:
+      return list(id, recipe);
+    case RecipeKind::Tuple:
+      return tuple(id, recipe);
+    case RecipeKind::NamedTuple:
+      return namedTuple(id, recipe);
+    case RecipeKind::Dict:
+    case RecipeKind::OrderedDict:
+    case RecipeKind::DefaultDict:
+      return dict(id, recipe);
+    case RecipeKind::Set:
+      return set(id, recipe);
+    case RecipeKind::Deque:
+      return deque(id, recipe);
+    case RecipeKind::Object:
+      return object(id, recipe);
+    case RecipeKind::Function:
+      return function(id, recipe);
+    case RecipeKind::Cell:
+      return cell(id, recipe);
+    case RecipeKind::Partial:
+      return partial(id, recipe);
+    default:
+      return composed(recipe);
+  }
+}
+
+Ref RecipeBuilder::constant(const Recipe& recipe) const {
+  PyObject* object = context_.objects.get(recipe.object);
+  if (!object) PyErr_SetString(PyExc_SystemError, "glowplug: an object of the trace has died");
+  return Ref::borrow(object);
+}
+
+bool RecipeBuilder::fillList(PyObject* list, const Recipe& recipe) {
+  for (size_t i = 0; i < recipe.children.size(); i++) {
+    Ref item = child(recipe, i);
+    if (!item || PyList_Append(list, item.get()) < 0) return false;
+  }
+  return true;
+}
+
+Ref RecipeBuilder::list(RecipeId id, const Recipe& recipe) {
+  Ref made = keep(id, Ref::steal(PyList_New(0)));
+  return made && fillList(made.get(), recipe) ? made : Ref();
+}
+
+bool RecipeBuilder::fillTuple(PyObject* tuple, const Recipe& recipe, size_t first) {
+  for (size_t i = first; i < recipe.children.size(); i++) {
+    Ref item = child(recipe, i);
+    if (!item) return false;
+    PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(i - first), item.release());
+  }
+  return true;
+}
+
+Ref RecipeBuilder::tupleOf(RecipeId id, PyTypeObject* type, const Recipe& recipe, size_t first) {
+  auto count = static_cast<Py_ssize_t>(recipe.children.size() - first);
+  // The empty tuple is one object, and tuple's tp_alloc is not for tuples themselves.
+  Ref made = Ref::steal(type == &PyTuple_Type ? PyTuple_New(count) : type->tp_alloc(type, count));
+  if (!made) return made;
+  if (id.valid()) keep(id, made);
+  return fillTuple(made.get(), recipe, first) ? made : Ref();
+}
+
+Ref RecipeBuilder::tuple(RecipeId id, const Recipe& recipe) {
+  return tupleOf(id, &PyTuple_Type, recipe, 0);
+}
+
+Ref RecipeBuilder::namedTuple(RecipeId id, const Recipe& recipe) {
+  Ref class_ = constant(recipe);
+  if (!class_) return class_;
+  auto* type = reinterpret_cast<PyTypeObject*>(class_.get());
+  if (!isStructSequence(type)) return tupleOf(id, type, recipe, 0);
+  Ref items = tupleOf(RecipeId(), &PyTuple_Type, recipe, 0);
+  return items ? Ref::steal(PyObject_CallOneArg(class_.get(), items.get())) : Ref();
+}
+
+// Items into a dict or a subclass of it, by the builtin's own way of setting.
+bool RecipeBuilder::fillDict(PyObject* dict, const Recipe& recipe, size_t first) {
+  auto set = PyODict_Check(dict) ? PyODict_SetItem : PyDict_SetItem;
+  for (size_t i = first; i + 1 < recipe.children.size(); i += 2) {
+    Ref key = child(recipe, i);
+    Ref value = key ? child(recipe, i + 1) : Ref();
+    if (!value || set(dict, key.get(), value.get()) < 0) return false;
+  }
+  return true;
+}
+
+Ref RecipeBuilder::dict(RecipeId id, const Recipe& recipe) {
+  size_t first = 0;
+  Ref made;
+  if (recipe.kind == RecipeKind::OrderedDict) {
+    made = Ref::steal(PyODict_New());
+  } else if (recipe.kind == RecipeKind::DefaultDict) {
+    first = 1;
+    PyTypeObject* type = defaultDictType();
+    Ref factory = type ? child(recipe, 0) : Ref();
+    if (factory) {
+      made = Ref::steal(PyObject_CallOneArg(reinterpret_cast<PyObject*>(type), factory.get()));
+    }
+  } else {
+    made = Ref::steal(PyDict_New());
+  }
+  if (!made) return made;
+  keep(id, made);
+  return fillDict(made.get(), recipe, first) ? made : Ref();
+}
+
+// The caller is the only one to know a frozenset, as PySet_Add asks for.
+bool RecipeBuilder::fillSet(PyObject* set, const Recipe& recipe) {
+  for (size_t i = 0; i < recipe.children.size(); i++) {
+    Ref item = child(recipe, i);
+    if (!item || PySet_Add(set, item.get()) < 0) return false;
+  }
+  return true;
+}
+
+Ref RecipeBuilder::set(RecipeId id, const Recipe& recipe) {
+  Ref made = keep(id, Ref::steal(PySet_New(nullptr)));
+  return made && fillSet(made.get(), recipe) ? made : Ref();
+}
+
+bool RecipeBuilder::fillDeque(PyObject* deque, const Recipe& recipe) {
+  static PyObject* append =
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(dequeType()), "append");
+  for (size_t i = 0; i < recipe.children.size(); i++) {
+    Ref item = child(recipe, i);
+    if (!item) return false;
+    PyObject* arguments[] = {deque, item.get()};
+    if (!Ref::steal(PyObject_Vectorcall(append, arguments, 2, nullptr))) return false;
+  }
+  return true;
+}
+
+Ref RecipeBuilder::deque(RecipeId id, const Recipe& recipe) {
+  Ref limit = constant(recipe);
+  Ref empty = Ref::steal(PyTuple_New(0));
+  auto* type = reinterpret_cast<PyObject*>(dequeType());
+  if (!limit || !empty || !type) return Ref();
+  PyObject* arguments[] = {empty.get(), limit.get()};
+  Ref made = keep(id, Ref::steal(PyObject_Vectorcall(type, arguments, 2, nullptr)));
+  return made && fillDeque(made.get(), recipe) ? made : Ref();
+}
+
+// children: globals, name, qualname, defaults, kwdefaults, annotations, module, doc, dict, cells ...
+Ref RecipeBuilder::function(RecipeId id, const Recipe& recipe) {
+  Ref code = constant(recipe);
+  Ref globals = code ? child(recipe, 0) : Ref();
+  Ref qualname = globals ? child(recipe, 2) : Ref();
+  if (!qualname) return Ref();
+  Ref made = Ref::steal(PyFunction_NewWithQualName(code.get(), globals.get(), qualname.get()));
+  if (!made) return made;
+  keep(id, made);
+  auto* f = reinterpret_cast<PyFunctionObject*>(made.get());
+  PyObject** fields[] = {nullptr,           &f->func_name,       nullptr,
+                         &f->func_defaults, &f->func_kwdefaults, &f->func_annotations,
+                         &f->func_module,   &f->func_doc,        &f->func_dict};
+  constexpr size_t kCells = std::size(fields);
+  for (size_t i = 0; i < kCells; i++) {
+    if (!fields[i]) continue;
+    if (!has(recipe, i)) {
+      // The name and the doc of the code are not the function's when it has lost them.
+      if (fields[i] != &f->func_name) Py_CLEAR(*fields[i]);
+      continue;
+    }
+    Ref value = child(recipe, i);
+    if (!value) return Ref();
+    Py_XSETREF(*fields[i], value.release());
+  }
+  if (recipe.children.size() > kCells) {
+    Ref cells = tupleOf(RecipeId(), &PyTuple_Type, recipe, kCells);
+    if (!cells || PyFunction_SetClosure(made.get(), cells.get()) < 0) return Ref();
+  }
+  return made;
+}
+
+Ref RecipeBuilder::cell(RecipeId id, const Recipe& recipe) {
+  Ref made = keep(id, Ref::steal(PyCell_New(nullptr)));
+  if (!made || !has(recipe, 0)) return made;
+  Ref content = child(recipe, 0);
+  return content && PyCell_Set(made.get(), content.get()) == 0 ? made : Ref();
+}
+
+// By __setstate__, which keeps args and keywords as the very objects and does not merge a partial
+// that stands inside.
+Ref RecipeBuilder::partial(RecipeId id, const Recipe& recipe) {
+  Ref function = child(recipe, 0);
+  auto* type = reinterpret_cast<PyObject*>(partialType());
+  if (!function || !type) return Ref();
+  Ref made = keep(id, Ref::steal(PyObject_CallOneArg(type, function.get())));
+  if (!made) return made;
+  Ref args = child(recipe, 1);
+  Ref keywords = args ? child(recipe, 2) : Ref();
+  if (!keywords) return Ref();
+  Ref state = Ref::steal(PyTuple_Pack(4, function.get(), args.get(), keywords.get(), Py_None));
+  static PyObject* setState = PyObject_GetAttrString(type, "__setstate__");
+  if (!state || !setState) return Ref();
+  Ref done = Ref::steal(PyObject_CallFunctionObjArgs(setState, made.get(), state.get(), nullptr));
+  return done ? made : Ref();
+}
+
+Ref RecipeBuilder::composed(const Recipe& recipe) {
+  if (recipe.kind == RecipeKind::FrozenSet) {
+    Ref made = Ref::steal(PyFrozenSet_New(nullptr));
+    return made && fillSet(made.get(), recipe) ? made : Ref();
+  }
+  constexpr size_t kMost = 3;
+  Ref parts[kMost];
+  for (size_t i = 0; i < std::min(recipe.children.size(), kMost); i++) {
+    parts[i] = child(recipe, i);
+    if (!parts[i]) return Ref();
+  }
+  switch (recipe.kind) {
+    case RecipeKind::Slice:
+      return Ref::steal(PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
+    case RecipeKind::Method:
+      return Ref::steal(PyMethod_New(parts[0].get(), parts[1].get()));
+    case RecipeKind::Property: {
+      Ref name = constant(recipe);
+      return name ? Ref::steal(PyObject_GetAttr(parts[0].get(), name.get())) : Ref();
+    }
+    default:
+      PyErr_SetString(PyExc_SystemError, "glowplug: a recipe of unknown kind");
+      return Ref();
+  }
+}
+
 Ref build(const RecipeContext& context, RecipeMemo& memo, RecipeId id) {
-  return Builder(context, memo).build(id);
+  return RecipeBuilder(context, memo).build(id);
 }
 
 void visitRecipes(const ir::Trace& trace, const std::vector<RecipeId>& roots,

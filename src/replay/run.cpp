@@ -1,7 +1,9 @@
 // Running a plan.
 
-#include "common/check.h"
+#include <exception>
+
 #include "common/log.h"
+#include "cpython/constant.h"
 #include "replay/plan_impl.h"
 
 namespace glowplug::replay {
@@ -13,102 +15,109 @@ using ir::EventKind;
 
 Suspended::Suspended(std::unique_ptr<State> state) : state(std::move(state)) {}
 Suspended::~Suspended() {
-  if (state && state->context.random) state->context.random->restore();
+  if (state && state->context) state->context->takeBackRandom();
+}
+
+Context::Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule)
+    : plan(&plan),
+      schedule(std::move(schedule)),
+      capacity(plan.valueCapacity),
+      values(capacity),
+      memo(plan.trace.recipes.size()) {}
+
+bool Context::bind(PyObject* const* objects) {
+  fetched.clear();
+  fetched.reserve(plan->wanted.size());
+  for (size_t i = 0; i < plan->wanted.size(); i++) fetched.push_back(Ref::borrow(objects[i]));
+  named.clear();
+  for (common::ObjectId id : plan->named) {
+    named.push_back(Ref::borrow(plan->objects.get(id)));
+    if (!named.back()) return false;
+  }
+  for (const auto& [id, index] : schedule->bound) values.setTensor(id, objects[index]);
+  if (plan->hasRandom && !random) random = std::make_unique<aten::RandomState>();
+  if (plan->hasState && !state) state = std::make_unique<aten::StateRestore>();
+  return true;
+}
+
+PyObject* Context::value(ValueId id) {
+  if (int32_t index = plan->inputIndex[id.index()]; index >= 0)
+    return Py_NewRef(fetched[static_cast<size_t>(index)].get());
+  if (!objects.empty()) {
+    if (auto object = objects.find(id.value); object != objects.end())
+      return Py_NewRef(object->second.get());
+  }
+  return values.object(id);
+}
+
+PyObject* Context::source(common::SourceId id) {
+  return Py_NewRef(fetched[static_cast<size_t>(plan->wantedIndex[id.index()])].get());
+}
+
+Ref Context::build(common::RecipeId id) {
+  return replay::build({plan->trace, plan->objects, *this}, memo, id);
 }
 
 Outcome Plan::run(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended) {
-  Context context(impl_->valueCapacity, impl_->trace.recipes.size());
-  if (impl_->hasRandom) context.random = std::make_unique<aten::RandomState>();
-  if (impl_->hasState) context.state = std::make_unique<aten::StateRestore>();
-  impl_->bindInputs(context, fetched);
-  return impl_->runFrom(context, 0, suspended);
+  auto context = std::make_unique<Context>(*impl_, impl_->schedule);
+  if (!context->bind(fetched)) return {Outcome::Kind::Exited, nullptr, 0};
+  Outcome outcome = impl_->runFrom(*context, 0);
+  return impl_->suspend(std::move(context), outcome, suspended);
 }
 
-Outcome Plan::resume(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended) {
-  std::unique_ptr<Suspended> taken = std::move(suspended);
-  std::unique_ptr<Suspended::State> state = std::move(taken->state);
-  state->context.memo.assign(impl_->trace.recipes.size(), Ref());
-  if (impl_->hasState && !state->context.state)
-    state->context.state = std::make_unique<aten::StateRestore>();
-  impl_->bindInputs(state->context, fetched);
-  return impl_->runFrom(state->context, state->event, suspended);
-}
-
-void Plan::Impl::bindInputs(Context& context, PyObject* const* fetched) const {
-  context.fetched.clear();
-  context.fetched.reserve(wanted.size());
-  for (size_t i = 0; i < wanted.size(); i++) context.fetched.push_back(Ref::borrow(fetched[i]));
-  // With one backend for all operators the tensors pass through as Python objects.
-  bool allLowered = segments.size() == backends.size() && !backends.empty();
-  for (const Ref& backend : backends) allLowered &= static_cast<bool>(backend);
-  if (allLowered) return;
-  for (const auto& [value, index] : inputs) context.values.setTensor(value, fetched[index]);
-}
-
-RecipeContext Plan::Impl::recipeContext(Context& context) const {
-  return {trace, objects, [this, &context](ValueId id) { return valueObject(context, id); },
-          [this, &context](common::SourceId id) {
-            return Py_NewRef(context.fetched[wantedIndex.at(id.value)].get());
-          }};
-}
-
-// New reference.
-PyObject* Plan::Impl::valueObject(Context& context, ValueId id) const {
-  const ir::Value& value = trace.values[id.index()];
-  if (value.source.valid())
-    return Py_NewRef(context.fetched[wantedIndex.at(value.source.value)].get());
-  if (auto object = context.objects.find(id.value); object != context.objects.end())
-    return Py_NewRef(object->second.get());
-  return context.values.object(id);
-}
-
-int Plan::Impl::loweredSegmentAt(size_t event) const {
-  int index = segmentOf[event];
-  bool first = index >= 0 && segments[static_cast<size_t>(index)].begin == event;
-  return first && static_cast<size_t>(index) < backends.size() &&
-                 backends[static_cast<size_t>(index)]
-             ? index
-             : -1;
+// Keeps the replay of a late guard that was not met.
+Outcome Plan::Impl::suspend(std::unique_ptr<Context> context, Outcome outcome,
+                            std::unique_ptr<Suspended>& suspended) const {
+  if (outcome.kind == Outcome::Kind::Exited && isLateGuard(trace.events[outcome.event]))
+    suspended = std::make_unique<Suspended>(std::make_unique<Suspended::State>(
+        Suspended::State{std::move(context), serial, outcome.event}));
+  return outcome;
 }
 
 bool Plan::Impl::isMet(const Context& context, const Event& event) const {
   if (event.kind == EventKind::Sizes) return context.values.sizesAre(event.value, event.sizes);
   PyObject* expected = objects.get(event.expected);
-  if (!expected) return false;
-  if (auto object = context.objects.find(event.value.value); object != context.objects.end()) {
-    PyObject* found = object->second.get();
-    return Py_TYPE(found) == Py_TYPE(expected) &&
-           PyObject_RichCompareBool(found, expected, Py_EQ) == 1;
-  }
-  return context.values.scalarIs(event.value, expected);
+  return expected && context.values.scalarIs(event.value, expected);
 }
 
 // An operator, opaque call or backend raised at `event`.
 Outcome Plan::Impl::fail(Context& context, size_t event) const {
-  if (!context.committed) {
+  // An interrupt or exit came from outside: running the program again would lose it.
+  if (!context.committed && PyErr_ExceptionMatches(PyExc_Exception)) {
     // Nothing has happened yet that the program would not do itself: it can run, and raise with the
     // user's own lines in the traceback.
     if (common::logs(common::Channel::Calls)) PyErr_WriteUnraisable(nullptr);
     PyErr_Clear();
-    if (context.random) context.random->restore();
+    context.takeBackRandom();
     return {Outcome::Kind::Retry, nullptr, event};
+  }
+  if (!context.committed) {
+    context.takeBackRandom();
+    return {Outcome::Kind::Raised, nullptr, event};
   }
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  if (!commitEffects(context, event)) PyErr_Clear();
+  commitBeforeError(context, event);
   PyErr_Restore(type, value, traceback);
+  const Event& at = trace.events[event];
+  if (at.site.valid()) {
+    const ir::Site& site = trace.sites[at.site.index()];
+    _PyTraceback_Add(site.function.c_str(), site.file.c_str(), site.line);
+  }
   return {Outcome::Kind::Raised, nullptr, event};
 }
 
-bool Plan::Impl::runOps(Context& context, size_t begin, size_t end, Outcome* outcome) const {
-  size_t failed = begin;
-  int status = program->run(context.values, begin, end, &failed);
-  size_t last = status == aten::OpProgram::Done ? end : failed + 1;
-  for (size_t e = begin; e < last; e++) context.committed |= trace.events[e].writesInput;
-  if (status == aten::OpProgram::Done) return true;
+bool Plan::Impl::runOperators(Context& context, const Step& step, Outcome* outcome) const {
+  size_t failed = step.begin;
+  int status = context.schedule->program->run(context.values, step.begin, step.end, &failed);
+  if (status == aten::OpProgram::Done) {
+    context.committed |= step.writesInput;
+    return true;
+  }
+  for (size_t e = step.begin; e <= failed; e++) context.committed |= trace.events[e].writesInput;
   if (status == aten::OpProgram::Diverged) {
     if (!context.committed) {
-      if (context.random) context.random->restore();
+      context.takeBackRandom();
       *outcome = {Outcome::Kind::Exited, nullptr, failed};
       return false;
     }
@@ -120,58 +129,86 @@ bool Plan::Impl::runOps(Context& context, size_t begin, size_t end, Outcome* out
   return false;
 }
 
-bool Plan::Impl::runSegment(Context& context, size_t index) const {
-  const Segment& segment = segments[index];
-  std::vector<PyObject*> arguments;
-  std::vector<Ref> owned;
-  arguments.reserve(segment.inputs.size());
-  for (ValueId id : segment.inputs) {
-    const ir::Value& value = trace.values[id.index()];
-    if (value.source.valid()) {
-      arguments.push_back(context.fetched[wantedIndex.at(value.source.value)].get());
-      continue;
-    }
-    owned.push_back(Ref::steal(context.values.object(id)));
-    if (!owned.back()) return false;
-    arguments.push_back(owned.back().get());
-  }
-  for (size_t e = segment.begin; e < segment.end; e++)
-    context.committed |= trace.events[e].writesInput;
-  Ref result = Ref::steal(
-      PyObject_Vectorcall(backends[index].get(), arguments.data(), arguments.size(), nullptr));
-  if (!result) return false;
-  Ref items = Ref::steal(PySequence_Fast(result.get(), "a backend must return a tuple or list of tensors"));
-  if (!items) return false;
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(items.get());
-  if (static_cast<size_t>(count) != segment.outputs.size()) {
-    PyErr_Format(PyExc_RuntimeError, "the backend returned %zd tensors where the graph has %zu outputs",
-                 count, segment.outputs.size());
+bool Plan::Impl::takeOutputs(Context& context, const Segment& segment, PyObject* result) const {
+  bool tuple = PyTuple_Check(result);
+  if (!tuple && !PyList_Check(result)) {
+    PyErr_Format(PyExc_TypeError, "the backend returned %.100s instead of a tuple or list",
+                 Py_TYPE(result)->tp_name);
     return false;
   }
-  for (size_t i = 0; i < segment.outputs.size(); i++) {
-    PyObject* item = PySequence_Fast_GET_ITEM(items.get(), static_cast<Py_ssize_t>(i));
+  Py_ssize_t count = Py_SIZE(result);
+  if (static_cast<size_t>(count) != segment.outputs.size()) {
+    PyErr_Format(PyExc_RuntimeError, "the backend returned %zd tensors for %zu outputs", count,
+                 segment.outputs.size());
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject* item = tuple ? PyTuple_GET_ITEM(result, i) : PyList_GET_ITEM(result, i);
     if (!aten::isTensor(item)) {
-      PyErr_Format(PyExc_TypeError, "the backend returned %.100s where the graph's output %zu is a tensor",
+      PyErr_Format(PyExc_TypeError, "the backend returned %.100s for output %zd, a tensor",
                    Py_TYPE(item)->tp_name, i);
       return false;
     }
-    context.values.setTensor(segment.outputs[i], item);
+    context.values.setTensor(segment.outputs[static_cast<size_t>(i)], item);
   }
   return true;
 }
 
+bool Plan::Impl::runSegment(Context& context, const Step& step, Outcome* outcome) const {
+  const Segment& segment = segments[step.index];
+  // The backend's own reference is the only other one to what it uses last.
+  Objects arguments;
+  std::vector<PyObject*> borrowed;
+  arguments.reserve(segment.inputs.size());
+  borrowed.reserve(segment.inputs.size());
+  for (ValueId id : segment.inputs) {
+    arguments.push_back(Ref::steal(context.value(id)));
+    borrowed.push_back(arguments.back().get());
+    if (borrowed.back()) continue;
+    *outcome = fail(context, step.begin);
+    return false;
+  }
+  context.committed |= step.writesInput;
+  Ref result = Ref::steal(PyObject_Vectorcall(context.schedule->backends[step.index].get(),
+                                              borrowed.data(), borrowed.size(), nullptr));
+  if (!result) {
+    *outcome = fail(context, step.begin);
+    return false;
+  }
+  if (takeOutputs(context, segment, result.get())) return true;
+  // A backend that does not keep to its contract is to be heard of, not worked around.
+  *outcome = {Outcome::Kind::Raised, nullptr, step.begin};
+  return false;
+}
+
+bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome) const {
+  std::vector<Pending> pending;
+  bool ready = prepareEffects(context, commits.countAt.at(step.begin), pending);
+  if (ready && !commit(context, pending)) {
+    *outcome = {Outcome::Kind::Raised, nullptr, step.begin};
+    return false;
+  }
+  if (ready && callOpaque(context, trace.events[step.begin])) return true;
+  *outcome = fail(context, step.begin);
+  return false;
+}
+
 bool Plan::Impl::callOpaque(Context& context, const Event& event) const {
-  // What a log-only call prints is a snapshot, built apart from what is handed out later.
-  RecipeMemo snapshot;
-  if (event.logOnly) snapshot.resize(trace.recipes.size());
-  RecipeContext recipes = recipeContext(context);
-  std::vector<Ref> owned;
+  // What is only written to a log is a snapshot, built apart from what is handed out later.
+  RecipeMemo kept;
+  if (event.logOnly) {
+    kept.resize(trace.recipes.size());
+    std::swap(kept, context.memo);
+  }
+  Objects owned;
   std::vector<PyObject*> arguments;
   for (common::RecipeId id : event.recipes) {
-    owned.push_back(build(recipes, event.logOnly ? snapshot : context.memo, id));
-    if (!owned.back()) return false;
+    owned.push_back(context.build(id));
     arguments.push_back(owned.back().get());
+    if (!owned.back()) break;
   }
+  if (event.logOnly) std::swap(kept, context.memo);
+  if (!arguments.back()) return false;
   PyObject* keywords = event.keywords.valid() ? objects.get(event.keywords) : nullptr;
   size_t named = keywords ? static_cast<size_t>(PyTuple_GET_SIZE(keywords)) : 0;
   context.committed = true;
@@ -179,94 +216,76 @@ bool Plan::Impl::callOpaque(Context& context, const Event& event) const {
                                               arguments.size() - 1 - named, keywords));
   if (!result) return false;
   if (event.results.empty()) return true;
-  if (aten::isTensor(result.get()))
-    context.values.setTensor(event.results[0], result.get());
-  else
-    context.objects[event.results[0].value] = std::move(result);
+  ValueId id = event.results[0];
+  bool tensor = aten::isTensor(result.get());
+  if (trace.values[id.index()].kind == ir::ValueKind::Tensor && !tensor) {
+    PyErr_Format(PyExc_TypeError, "glowplug: a call returned %.100s where it had returned a tensor",
+                 Py_TYPE(result.get())->tp_name);
+    return false;
+  }
+  if (tensor) context.values.setTensor(id, result.get());
+  context.objects[id.value] = std::move(result);
   return true;
 }
 
-// Commits the effects of events before `before` that have not been committed yet.
-bool Plan::Impl::commitEffects(Context& context, size_t before) const {
-  RecipeContext recipes = recipeContext(context);
-  for (; context.committedEffects < effects.size(); context.committedEffects++) {
-    size_t at = effects[context.committedEffects];
-    if (at >= before) return true;
-    const Event& event = trace.events[at];
-    std::vector<Ref> operands;
-    for (common::RecipeId id : event.recipes) {
-      operands.push_back(build(recipes, context.memo, id));
-      if (!operands.back()) return false;
-    }
-    context.committed = true;
-    if (!doEffect(event, operands)) return false;
-  }
-  return true;
+// Commits what waits and builds the result. Everything is built first, while a failure still leaves
+// no trace.
+Outcome Plan::Impl::finish(Context& context, size_t event) const {
+  std::vector<Pending> pending;
+  if (!prepareEffects(context, commits.events.size(), pending)) return fail(context, event);
+  Ref result = context.build(trace.events[event].recipes[0]);
+  if (!result) return fail(context, event);
+  if (!commit(context, pending)) return {Outcome::Kind::Raised, nullptr, event};
+  if (context.state) context.state->dismiss();
+  return {Outcome::Kind::Returned, result.release(), event};
 }
 
 // Runs the events from `event` on.
-Outcome Plan::Impl::runFrom(Context& context, size_t event, std::unique_ptr<Suspended>& suspended) {
-  const auto& events = trace.events;
-  int lowered = -1;  // segment that a backend has run and whose events are being passed
-  for (size_t e = event; e < events.size();) {
-    if (int segment = loweredSegmentAt(e); segment >= 0) {
-      if (!runSegment(context, static_cast<size_t>(segment))) return fail(context, e);
-      lowered = segment;
-    }
-    bool passed = lowered >= 0 && segmentOf[e] == lowered;
-    switch (events[e].kind) {
-      case EventKind::Input:
-      case EventKind::State:
-      case EventKind::Op: {
-        size_t end = e + 1;
-        if (passed) {
-          // Only operators that hand a number to Python are left to do.
-          ValueId first = events[e].results.empty() ? ValueId() : events[e].results[0];
-          bool scalar = events[e].kind == EventKind::Op && first.valid() &&
-                        trace.values[first.index()].kind == ir::ValueKind::Scalar;
-          if (!scalar) {
-            e = end;
-            continue;
-          }
-        } else {
-          while (end < events.size() && loweredSegmentAt(end) < 0 &&
-                 (events[end].kind == EventKind::Op || events[end].kind == EventKind::State ||
-                  events[end].kind == EventKind::Input))
-            end++;
-        }
-        Outcome outcome;
-        if (!runOps(context, e, end, &outcome)) return outcome;
-        e = end;
-        continue;
-      }
-      case EventKind::Sizes:
-      case EventKind::Fork:
-        if (!isMet(context, events[e])) {
-          auto state = std::make_unique<Suspended::State>(
-              Suspended::State{std::move(context), this, e});
-          suspended = std::make_unique<Suspended>(std::move(state));
-          return {Outcome::Kind::Exited, nullptr, e};
-        }
-        break;
-      case EventKind::Opaque:
-        if (!events[e].logOnly && !commitEffects(context, e)) return fail(context, e);
-        if (!callOpaque(context, events[e])) return fail(context, e);
-        break;
-      case EventKind::Effect:
-        break;  // waits
-      case EventKind::Return: {
-        if (!commitEffects(context, e)) return {Outcome::Kind::Raised, nullptr, e};
-        Ref result = build(recipeContext(context), context.memo, events[e].recipes[0]);
-        if (context.state) context.state->dismiss();
-        if (!result) return {Outcome::Kind::Raised, nullptr, e};
-        return {Outcome::Kind::Returned, result.release(), e};
-      }
-    }
-    for (ValueId id : drops[e]) context.values.clear(id);
-    e++;
+Outcome Plan::Impl::runFrom(Context& context, size_t event) const {
+  try {
+    return runSteps(context, event);
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return fail(context, event);
   }
-  GP_CHECK(false, "a trace ends with Return");
-  return {};
+}
+
+Outcome Plan::Impl::runSteps(Context& context, size_t event) const {
+  Outcome outcome;
+  auto drop = [&](size_t begin, size_t end) {
+    for (size_t e = begin; e < end; e++)
+      for (ValueId id : context.schedule->drops[e]) {
+        context.values.clear(id);
+        if (!context.objects.empty()) context.objects.erase(id.value);
+      }
+  };
+  for (const Step& step : context.schedule->steps) {
+    if (step.begin < event) continue;
+    switch (step.kind) {
+      case Step::Kind::Operators:
+        if (!runOperators(context, step, &outcome)) return outcome;
+        break;
+      case Step::Kind::Segment:
+        if (!runSegment(context, step, &outcome)) return outcome;
+        break;
+      case Step::Kind::Guard:
+        if (!isMet(context, trace.events[step.begin]))
+          return {Outcome::Kind::Exited, nullptr, step.begin};
+        drop(step.begin, step.end);
+        break;
+      case Step::Kind::Opaque:
+        if (!runOpaque(context, step, &outcome)) return outcome;
+        drop(step.begin, step.end);
+        break;
+      case Step::Kind::Drop:
+        drop(step.begin, step.end);
+        break;
+      case Step::Kind::Return:
+        return finish(context, step.begin);
+    }
+  }
+  PyErr_SetString(PyExc_SystemError, "glowplug: a trace without an end");
+  return fail(context, event);
 }
 
 }  // namespace glowplug::replay

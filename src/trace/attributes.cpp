@@ -30,8 +30,17 @@ struct SuperObject {
   PyTypeObject* objectType;
 };
 
-// A look-up's outcome as payload of AttrIs: (name, value).
-Ref attrPayload(PyObject* name, PyObject* value) { return Ref::steal(PyTuple_Pack(2, name, value)); }
+// A look-up's outcome as payload of AttrIs: (name, value), the value weakly held where it can be.
+Ref attrPayload(PyObject* name, PyObject* value) {
+  Ref held;
+  if (!isConstant(value) && PyType_SUPPORTS_WEAKREFS(Py_TYPE(value)))
+    held = Ref::steal(PyWeakref_NewRef(value, nullptr));
+  if (!held) {
+    PyErr_Clear();
+    held = Ref::borrow(value);
+  }
+  return Ref::steal(PyTuple_Pack(2, name, held.get()));
+}
 
 PyObject* instanceDict(PyObject* object) {
   PyObject** slot = _PyObject_GetDictPtr(object);

@@ -149,16 +149,22 @@ std::string attribute(PyObject* object, const char* name) {
 
 }  // namespace
 
+PyObject* unboundSlotWrapper(PyObject* wrapper) {
+  Ref name = Ref::steal(PyObject_GetAttrString(wrapper, "__name__"));
+  Ref owner = Ref::steal(PyObject_GetAttrString(wrapper, "__objclass__"));
+  PyObject* found = nullptr;
+  if (name && owner && PyType_Check(owner.get()))
+    found = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict, name.get());
+  if (!found) PyErr_Clear();
+  return found && Py_IS_TYPE(found, &PyWrapperDescr_Type) ? found : nullptr;
+}
+
 Callee calleeModel(PyObject* callable) {
   if (PyFunction_Check(callable) || PyMethod_Check(callable)) return {CalleeKind::Python, nullptr};
   // A slot wrapper bound to an object ([].__len__): its descriptor is found on the type.
   if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
-    Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
-    Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
-    PyObject* descriptor =
-        name && self ? _PyType_Lookup(Py_TYPE(self.get()), name.get()) : nullptr;
-    return descriptor && Py_IS_TYPE(descriptor, &PyWrapperDescr_Type) ? table().find(descriptor)
-                                                                     : Callee();
+    PyObject* descriptor = unboundSlotWrapper(callable);
+    return descriptor ? table().find(descriptor) : Callee();
   }
   if (PyCFunction_Check(callable)) {
     // C++ functions bound by pybind11 share no PyMethodDef with their class; operators of torch.ops have no name.

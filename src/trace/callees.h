@@ -19,6 +19,7 @@ enum class CalleeKind {
   Shallow,       // reads its arguments one level deep; what comes out is known, constant or fresh
   Construct,     // makes a fresh object that may hold its arguments
   AutocastClear,
+  ContextGet, ContextSet, ContextReset,
   State,         // reads or sets torch's thread state, which the operator recorder watches
   LogOnly,       // output that the program cannot see
   Clock,         // a number from outside, new at each call
@@ -36,6 +37,8 @@ struct Callee {
 
 // The model of a C callable (builtin function or method, method descriptor, slot wrapper or class).
 Callee calleeModel(PyObject* callable);
+// The slot wrapper behind a bound one ([].__len__), borrowed; nullptr when it cannot be found.
+PyObject* unboundSlotWrapper(PyObject* wrapper);
 // For messages: "torch._C._nn.linear", "list.append".
 std::string calleeName(PyObject* callable);
 // Python functions that are called for real at each replay instead of being looked into: logging, warnings,

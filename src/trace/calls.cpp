@@ -251,6 +251,10 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       if (result && active_) ops_->addAutocastClear();
       return result;
     }
+    case CalleeKind::ContextGet:
+    case CalleeKind::ContextSet:
+    case CalleeKind::ContextReset:
+      return callContextVariable(model, args, invoke);
     case CalleeKind::LogOnly:
     case CalleeKind::Clock:
       return callLogOnly(callee, args, invoke);
@@ -437,13 +441,41 @@ PyObject* Recorder::callContainer(PyObject* callee, const Callee& model, const A
   PyObject* method = callee;
   Ref unbound;
   if (!Py_IS_TYPE(callee, &PyMethodDescr_Type) && !Py_IS_TYPE(callee, &PyWrapperDescr_Type)) {
-    Ref name = Ref::steal(PyObject_GetAttrString(callee, "__name__"));
-    unbound = Ref::borrow(name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr);
+    if (Py_IS_TYPE(callee, &_PyMethodWrapper_Type)) {
+      unbound = Ref::borrow(unboundSlotWrapper(callee));
+    } else {
+      Ref name = Ref::steal(PyObject_GetAttrString(callee, "__name__"));
+      unbound = Ref::borrow(name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr);
+    }
     if (!unbound) return callUnknown(callee, args, invoke);
     method = unbound.get();
   }
   emitCall(method, args);
   return invoke();
+}
+
+// A context variable may be read, and set as long as the call puts back what was there.
+PyObject* Recorder::callContextVariable(const Callee& model, const Arguments& args,
+                                        const Invoke& invoke) {
+  PyObject* variable = args.values[0];
+  bool known = false;
+  for (const auto& [set, before] : contextVariables_) known |= set.get() == variable;
+  if (model.kind == CalleeKind::ContextSet && !known) {
+    PyObject* before = nullptr;
+    if (PyContextVar_Get(variable, nullptr, &before) < 0) return nullptr;
+    contextVariables_.emplace_back(Ref::borrow(variable), Ref::steal(before));
+  }
+  PyObject* result = invoke();
+  if (model.kind != CalleeKind::ContextGet || known || !active_ || !result) return result;
+  SourceId source = sourceOf(variable);
+  PyObject* value = nullptr;
+  if (!source.valid() || PyContextVar_Get(variable, nullptr, &value) < 0) return result;
+  Ref found = Ref::steal(value);
+  if (found && found.get() == result)
+    noteLoad(child(source, StepKind::ContextValue), result);
+  else
+    refuse("unguardable", "a context variable without a value");
+  return result;
 }
 
 // Output that the program cannot see, and clocks: called again at each replay, in order.

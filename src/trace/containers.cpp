@@ -173,6 +173,18 @@ void Recorder::readItem(PyObject* container, PyObject* key) {
     refuse("unguardable", fmt::format("an item of a {}", type->tp_name));
 }
 
+// Whether an item is in a set.
+void Recorder::readMember(PyObject* set, PyObject* item) {
+  SourceId source = provenance_.find(set);
+  if (!active_ || !source.valid() || isConstant(set)) return;
+  bool byAddress = isPinnable(item) && Py_TYPE(item)->tp_hash == PyBaseObject_Type.tp_hash;
+  if (!isConstant(item) && !byAddress) return readAll(set);
+  if (provenance_.written(set)) return readAll(set);
+  int found = PySet_Contains(set, item);
+  if (found < 0) return PyErr_Clear();  // the real read raises
+  guard(found ? PredicateKind::Contains : PredicateKind::Lacks, source, provenance_.canonical(item));
+}
+
 // A C function may look at `object` and at everything in it that builtin containers hold.
 void Recorder::deepRead(PyObject* object) {
   if (!active_ || !object) return;
@@ -369,6 +381,8 @@ int Recorder::contains(PyObject* container, PyObject* item) {
   useScalar(item);
   if (PyDict_Check(container)) {
     readKey(container, item);
+  } else if (PyAnySet_Check(container)) {
+    readMember(container, item);
   } else if (aten::isTensor(container)) {
     useSizes(container);
     deepRead(item);

@@ -1,8 +1,8 @@
 #include "cpython/awaitables.h"
 #include "trace/evaluation.h"
 
-// Coroutines and async generators. An awaitable's own Python code runs in frames of its own, which are
-// evaluated like any other.
+// Coroutines and async generators. An awaitable's own Python code runs in frames of its own, which
+// are evaluated like any other.
 namespace glowplug::trace {
 
 namespace {
@@ -45,8 +45,7 @@ Flow evalGetAiter(Evaluation& e, const Instruction&) {
   unaryfunc getter = type->tp_as_async ? type->tp_as_async->am_aiter : nullptr;
   if (!getter) {
     PyErr_Format(PyExc_TypeError,
-                 "'async for' requires an object with __aiter__ method, got %.100s",
-                 type->tp_name);
+                 "'async for' requires an object with __aiter__ method, got %.100s", type->tp_name);
     e.drop();
     return Flow::Error;
   }
@@ -124,8 +123,7 @@ Flow evalBeforeAsyncWith(Evaluation& e, const Instruction&) {
   e.top() = exit;
   Py_DECREF(manager);
   PyObject* offset[] = {nullptr};
-  PyObject* result =
-      e.operations.call(enter, offset + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  PyObject* result = e.operations.call(enter, offset + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   Py_DECREF(enter);
   return e.pushResult(result);
 }

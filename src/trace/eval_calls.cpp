@@ -23,8 +23,7 @@ Flow evalCall(Evaluation& e, const Instruction& i) {
   const int total = i.arg + method;
   PyObject* callee = e.peek(total + 1);
   PyObject* kwnames = e.kwnames;
-  const size_t positional =
-      static_cast<size_t>(total - (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const size_t positional = static_cast<size_t>(total - (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   e.kwnames = nullptr;
   PyObject* result = e.operations.call(callee, e.stack - total,
                                        positional | PY_VECTORCALL_ARGUMENTS_OFFSET, kwnames);
@@ -100,8 +99,7 @@ namespace {
 
 Flow raiseNoContextManager(PyObject* manager, const char* missing) {
   if (!PyErr_Occurred())
-    PyErr_Format(PyExc_TypeError,
-                 "'%.200s' object does not support the context manager protocol%s",
+    PyErr_Format(PyExc_TypeError, "'%.200s' object does not support the context manager protocol%s",
                  Py_TYPE(manager)->tp_name, missing);
   return Flow::Error;
 }
@@ -123,8 +121,7 @@ Flow evalBeforeWith(Evaluation& e, const Instruction&) {
   e.top() = exit;
   Py_DECREF(manager);
   PyObject* offset[] = {nullptr};
-  PyObject* result =
-      e.operations.call(enter, offset + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  PyObject* result = e.operations.call(enter, offset + 1, PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   Py_DECREF(enter);
   return e.pushResult(result);
 }

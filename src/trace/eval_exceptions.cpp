@@ -78,10 +78,10 @@ bool splitGroup(PyObject* exception, PyObject* pattern, Ref* match, Ref* rest) {
   if (exception == Py_None) return true;
   if (PyErr_GivenExceptionMatches(exception, pattern)) {
     // A single exception is handed over in a group of its own.
-    *match = isGroup(exception)
-                 ? Ref::borrow(exception)
-                 : Ref::steal(PyObject_CallFunction(PyExc_BaseExceptionGroup, "s(O)", "",
-                                                    exception));
+    *match =
+        isGroup(exception)
+            ? Ref::borrow(exception)
+            : Ref::steal(PyObject_CallFunction(PyExc_BaseExceptionGroup, "s(O)", "", exception));
     return static_cast<bool>(*match);
   }
   if (!isGroup(exception)) return true;

@@ -41,8 +41,8 @@ Flow evalSend(Evaluation& e, const Instruction& i) {
   return Flow::Next;
 }
 
-// Frames that make a generator go to the default evaluator before they begin. One that gets here has
-// code flags that do not fit its instructions.
+// Frames that make a generator go to the default evaluator before they begin. One that gets here
+// has code flags that do not fit its instructions.
 Flow evalReturnGenerator(Evaluation&, const Instruction&) { return Flow::Delegate; }
 
 }  // namespace glowplug::trace

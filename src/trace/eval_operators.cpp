@@ -76,8 +76,7 @@ Flow evalPrintExpression(Evaluation& e, const Instruction&) {
     return Flow::Error;
   }
   PyObject* args[] = {nullptr, e.top()};
-  PyObject* result =
-      e.operations.call(hook, args + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  PyObject* result = e.operations.call(hook, args + 1, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
   Py_DECREF(hook);
   e.drop();
   if (!result) return Flow::Error;

@@ -13,11 +13,11 @@ namespace glowplug::trace {
 // What the loop does after an instruction.
 enum class Flow : uint8_t {
   Next,
-  Pending,   // Next, after a look at pending work (signals, GIL requests), as after a call
+  Pending,      // Next, after a look at pending work (signals, GIL requests), as after a call
   PendingJump,  // the same, after a jump backwards
-  Error,     // an error is set; add this frame to its traceback, then unwind
-  Unwind,    // an error is set that has its traceback already (re-raised)
-  Return,    // with Evaluation::result
+  Error,        // an error is set; add this frame to its traceback, then unwind
+  Unwind,       // an error is set that has its traceback already (re-raised)
+  Return,       // with Evaluation::result
   Yield,
   Delegate,  // the default evaluator must go on from here: this instruction is not for us
 };
@@ -65,7 +65,8 @@ struct Evaluation {
 using Instruction = cpython::Instruction;
 
 #define INLINE(name)
-#define FAMILY(name, family) Flow eval##name(Evaluation& evaluation, const Instruction& instruction);
+#define FAMILY(name, family) \
+  Flow eval##name(Evaluation& evaluation, const Instruction& instruction);
 #include "cpython/instructions.def"
 
 // The frame loop. Returns as an evaluator does.

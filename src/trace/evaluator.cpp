@@ -5,6 +5,7 @@
 #include "cpython/eval_hook.h"
 #include "cpython/running_frame.h"
 #include "trace/evaluation.h"
+#include "trace/evaluator_stack.h"
 
 // Which frames are evaluated by us, and with which Operations.
 namespace glowplug::trace {
@@ -30,18 +31,17 @@ Operations* allThreads = nullptr;
 size_t users = 0;
 cpython::FrameEvaluator previous = cpython::defaultEvaluator();
 
-// Frames that are not ours go to whoever evaluated them before us. If that one was put over us later and
-// hands them back, the default evaluator takes them.
+// Frames that are not ours go to whoever evaluated them before us. If that one was put over us
+// later and hands them back, the default evaluator takes them.
 PyObject* chain(PyThreadState* thread, struct _PyInterpreterFrame* frame, int throwing) {
-  if (threadState.chained == frame)
-    return cpython::evaluateByDefault(thread, frame, throwing);
+  if (threadState.chained == frame) return cpython::evaluateByDefault(thread, frame, throwing);
   struct _PyInterpreterFrame* outer = std::exchange(threadState.chained, frame);
   PyObject* result = previous(thread, frame, throwing);
   threadState.chained = outer;
   return result;
 }
 
-PyObject* evaluate(PyThreadState* thread, struct _PyInterpreterFrame* raw, int throwing) {
+PyObject* evaluateHere(PyThreadState* thread, struct _PyInterpreterFrame* raw, int throwing) {
   Operations* operations = threadState.current ? threadState.current : allThreads;
   if (!operations || operations == &paused()) return chain(thread, raw, throwing);
   cpython::FrameView frame(raw);
@@ -52,6 +52,25 @@ PyObject* evaluate(PyThreadState* thread, struct _PyInterpreterFrame* raw, int t
     return cpython::evaluateByDefault(thread, raw, throwing);
   }
   return evaluateFrame(thread, frame, throwing != 0, *operations);
+}
+
+// The hook.
+PyObject* evaluate(PyThreadState* thread, struct _PyInterpreterFrame* raw, int throwing) {
+  if (!stackIsLow()) [[likely]]
+    return evaluateHere(thread, raw, throwing);
+  struct Call {
+    PyThreadState* thread;
+    struct _PyInterpreterFrame* frame;
+    int throwing;
+    PyObject* result;
+  } call{thread, raw, throwing, nullptr};
+  callOnFurtherStack(
+      [](void* argument) {
+        auto* call = static_cast<Call*>(argument);
+        call->result = evaluateHere(call->thread, call->frame, call->throwing);
+      },
+      &call);
+  return call.result;
 }
 
 void addUser() {

@@ -4,9 +4,10 @@
 
 namespace glowplug::trace {
 
-// While one lives, every Python frame that this thread starts is evaluated by Glowplug with the given
-// Operations; other threads go to whatever evaluated frames before. Scopes nest: the innermost counts.
-// The frame-evaluation hook is installed while at least one scope of any thread lives.
+// While one lives, every Python frame that this thread starts is evaluated by Glowplug with the
+// given Operations; other threads go to whatever evaluated frames before. Scopes nest: the
+// innermost counts. The frame-evaluation hook is installed while at least one scope of any thread
+// lives.
 class EvaluationScope {
  public:
   explicit EvaluationScope(Operations& operations);
@@ -40,9 +41,9 @@ void startEvaluateOnly();
 void stopEvaluateOnly();
 
 struct EvaluationCounts {
-  uint64_t frames = 0;        // evaluated
+  uint64_t frames = 0;  // evaluated
   uint64_t instructions = 0;
-  uint64_t delegated = 0;     // frames given to the default evaluator whole (under sys.settrace...)
+  uint64_t delegated = 0;  // frames given to the default evaluator whole (under sys.settrace...)
 };
 // Of this thread, since the last call.
 EvaluationCounts takeEvaluationCounts();

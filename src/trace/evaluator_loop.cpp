@@ -9,8 +9,8 @@
 #include "trace/messages.h"
 
 // The frame loop: instructions that only move values or jump are evaluated here, the others in
-// eval_<family>.cpp. It keeps to what CPython's own loop does in the order in which it does it, down to
-// where an exception is looked up and which line a traceback names.
+// eval_<family>.cpp. It keeps to what CPython's own loop does in the order in which it does it,
+// down to where an exception is looked up and which line a traceback names.
 namespace glowplug::trace {
 
 using cpython::FrameView;
@@ -116,7 +116,8 @@ inline Flow inlineJumpIfTrueOrPop(Evaluation& e, const Instruction& i) {
   return jumpIfOrPop(e, i, 1);
 }
 
-// Not where `yield from` and `await` go on (2 and more): an interrupt belongs to the innermost generator.
+// Not where `yield from` and `await` go on (2 and more): an interrupt belongs to the innermost
+// generator.
 inline Flow inlineResume(Evaluation&, const Instruction& i) {
   return i.arg < 2 ? Flow::Pending : Flow::Next;
 }
@@ -144,8 +145,14 @@ class FrameLoop {
         running_(thread, frame),
         pending_(cpython::pendingWorkFlag(thread)),
         units_(reinterpret_cast<_Py_CODEUNIT*>(frame.code()->co_code_adaptive)),
-        e_{thread, operations, frame, frame.code(), decoded, frame.fastLocals(),
-           running_.stackPointer(), decoded->atUnit(frame.instruction() + 1)} {}
+        e_{thread,
+           operations,
+           frame,
+           frame.code(),
+           decoded,
+           frame.fastLocals(),
+           running_.stackPointer(),
+           decoded->atUnit(frame.instruction() + 1)} {}
 
   PyObject* run(bool throwing);
 
@@ -176,15 +183,21 @@ Flow FrameLoop::step() {
     count++;
     Flow flow = Flow::Next;
     switch (i.op) {
-#define INLINE(name) \
-  case Op::name: flow = inline##name(e_, i); break;
-#define FAMILY(name, family) \
-  case Op::name: flow = eval##name(e_, i); break;
+#define INLINE(name)            \
+  case Op::name:                \
+    flow = inline##name(e_, i); \
+    break;
+#define FAMILY(name, family)  \
+  case Op::name:              \
+    flow = eval##name(e_, i); \
+    break;
 #include "cpython/instructions.def"
     }
-    if (flow == Flow::Next) [[likely]] continue;
+    if (flow == Flow::Next) [[likely]]
+      continue;
     if (flow == Flow::Pending || flow == Flow::PendingJump) {
-      if (!*pending_ && !running_.tracing()) [[likely]] continue;
+      if (!*pending_ && !running_.tracing()) [[likely]]
+        continue;
       flow = afterPending(i, flow);
       if (flow == Flow::Next) continue;
     } else {
@@ -207,8 +220,7 @@ Flow FrameLoop::afterPending(const Instruction& i, Flow flow) {
 
 void FrameLoop::addTraceback() {
   e_.kwnames = nullptr;
-  if (!PyErr_Occurred())
-    PyErr_SetString(PyExc_SystemError, "error return without exception set");
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "error return without exception set");
   if (running_.incomplete()) return;
   if (PyFrameObject* object = PyEval_GetFrame()) PyTraceBack_Here(object);
   if (running_.tracing()) cpython::reportException(e_.thread);
@@ -243,6 +255,11 @@ PyObject* FrameLoop::finish(Flow flow) {
   counts.frames++;
   counts.instructions += count_;
   if (flow == Flow::Delegate) return delegate();
+  if (running_.tracing() && e_.result) {  // the tracer is told by the default evaluator
+    e_.push(std::exchange(e_.result, nullptr));
+    e_.next--;
+    return delegate();
+  }
   if (flow == Flow::Yield) running_.suspendGenerator();
   e_.operations.leaveFrame(frame_, e_.result, flow == Flow::Yield);
   running_.leave(e_.stack);
@@ -252,6 +269,7 @@ PyObject* FrameLoop::finish(Flow flow) {
 PyObject* FrameLoop::delegate() {
   threadCounts().delegated++;
   e_.operations.delegateFrame(frame_);
+  e_.operations.leaveFrame(frame_, nullptr, false);
   frame_.setInstruction(e_.next->unit - e_.next->prefix - 1);
   running_.leave(e_.stack);
   return cpython::evaluateByDefault(e_.thread, frame_.raw(), 0);
@@ -259,7 +277,7 @@ PyObject* FrameLoop::delegate() {
 
 PyObject* FrameLoop::run(bool throwing) {
   if (!running_.enter()) return nullptr;
-  e_.operations.enterFrame(frame_, frame_.isGenerator());
+  e_.operations.enterFrame(frame_, frame_.isGenerator() && !running_.firstResumption());
   raisedAt_ = frame_.instruction();
   Flow flow = throwing ? Flow::Error : step();
   while ((flow == Flow::Error || flow == Flow::Unwind) && unwind(flow))

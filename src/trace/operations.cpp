@@ -84,8 +84,7 @@ void Operations::storeCell(PyObject* cell, PyObject* value) {
 PyObject* Operations::loadBuildClass(FrameView frame) {
   static PyObject* name = PyUnicode_InternFromString("__build_class__");
   PyObject* value = lookUp(frame.builtins(), name);
-  if (!value && !PyErr_Occurred())
-    PyErr_SetString(PyExc_NameError, "__build_class__ not found");
+  if (!value && !PyErr_Occurred()) PyErr_SetString(PyExc_NameError, "__build_class__ not found");
   return value;
 }
 
@@ -220,9 +219,8 @@ int unpackRest(PyObject* iterator, int before, int after, PyObject** out) {
   }
   const Py_ssize_t size = PyList_GET_SIZE(rest.get());
   if (size < after) {
-    PyErr_Format(PyExc_ValueError,
-                 "not enough values to unpack (expected at least %d, got %zd)", before + after,
-                 before + size);
+    PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %zd)",
+                 before + after, before + size);
     dropItems(out, before);
     return -1;
   }
@@ -243,16 +241,14 @@ int unpackIterator(PyObject* iterator, int before, int after, PyObject** out) {
       PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected %d, got %d)", before,
                    taken);
     else
-      PyErr_Format(PyExc_ValueError,
-                   "not enough values to unpack (expected at least %d, got %d)", before + after,
-                   taken);
+      PyErr_Format(PyExc_ValueError, "not enough values to unpack (expected at least %d, got %d)",
+                   before + after, taken);
     return -1;
   }
   if (after >= 0) return unpackRest(iterator, before, after, out);
   Ref extra = Ref::steal(PyIter_Next(iterator));
   if (!extra && !PyErr_Occurred()) return 0;
-  if (extra)
-    PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
+  if (extra) PyErr_Format(PyExc_ValueError, "too many values to unpack (expected %d)", before);
   dropItems(out, before);
   return -1;
 }
@@ -309,10 +305,18 @@ int Operations::dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee) {
 PyObject* Operations::formatValue(PyObject* value, int conversion, PyObject* spec) {
   Ref converted;
   switch (conversion) {
-    case 0: converted = Ref::borrow(value); break;
-    case 1: converted = Ref::steal(PyObject_Str(value)); break;
-    case 2: converted = Ref::steal(PyObject_Repr(value)); break;
-    case 3: converted = Ref::steal(PyObject_ASCII(value)); break;
+    case 0:
+      converted = Ref::borrow(value);
+      break;
+    case 1:
+      converted = Ref::steal(PyObject_Str(value));
+      break;
+    case 2:
+      converted = Ref::steal(PyObject_Repr(value));
+      break;
+    case 3:
+      converted = Ref::steal(PyObject_ASCII(value));
+      break;
   }
   if (!converted) return nullptr;
   if (!spec && PyUnicode_CheckExact(converted.get())) return converted.release();

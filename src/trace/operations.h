@@ -5,44 +5,48 @@
 #include "cpython/frame_view.h"
 
 // The one door through which evaluated bytecode touches objects. The evaluator moves values between
-// stack and locals and decides where to go next; whatever reads, writes, calls, compares or iterates
-// goes through an Operations object. The base class does exactly what CPython does. The recorder
-// derives from it, takes notes before and after, and calls the base.
+// stack and locals and decides where to go next; whatever reads, writes, calls, compares or
+// iterates goes through an Operations object. The base class does exactly what CPython does. The
+// recorder derives from it, takes notes before and after, and calls the base.
 //
-// Conventions: arguments are borrowed; a PyObject* result is a new reference or nullptr with a Python
-// error set, unless said otherwise; an int result is -1 with an error set.
+// Conventions: arguments are borrowed; a PyObject* result is a new reference or nullptr with a
+// Python error set, unless said otherwise; an int result is -1 with an error set.
 namespace glowplug::trace {
 
 class Operations {
  public:
   virtual ~Operations() = default;
 
-  // A frame is about to be evaluated from its start (arguments bound), or resumed (generators).
+  // A frame is about to be evaluated from its start (arguments bound), or resumed (generators, from
+  // the second time on: making a generator runs nothing of its body and is not told).
   virtual void enterFrame(cpython::FrameView frame, bool resumed);
   // result is nullptr when the frame ends by an exception; yielded: a generator is suspended.
   virtual void leaveFrame(cpython::FrameView frame, PyObject* result, bool yielded);
-  // A frame is given to the default evaluator whole: nothing of what it does comes through this door.
+  // A frame is given to the default evaluator: nothing of what it does (from here on, if it was
+  // entered; leaveFrame follows then) comes through this door. Its callees' frames may.
   virtual void delegateFrame(cpython::FrameView frame);
-  // Called before each instruction that touches objects, so that notes can name the user's line.
-  // (The frame's prev_instr is up to date.)
+  // In all methods below the frame's line() is that of the instruction.
 
   // Names. loadGlobal looks in globals, then builtins; loadName in locals first.
   virtual PyObject* loadGlobal(cpython::FrameView frame, PyObject* name);
   virtual PyObject* loadName(cpython::FrameView frame, PyObject* name);
-  virtual int storeName(cpython::FrameView frame, PyObject* name, PyObject* value);    // value nullptr: delete
-  virtual int storeGlobal(cpython::FrameView frame, PyObject* name, PyObject* value);  // value nullptr: delete
+  // value nullptr: delete.
+  virtual int storeName(cpython::FrameView frame, PyObject* name, PyObject* value);
+  virtual int storeGlobal(cpython::FrameView frame, PyObject* name, PyObject* value);
   // New reference, or nullptr without an error when the cell is empty.
   virtual PyObject* loadCell(PyObject* cell);
   virtual void storeCell(PyObject* cell, PyObject* value);  // value nullptr: empty the cell
-  virtual PyObject* importName(cpython::FrameView frame, PyObject* name, PyObject* fromlist, PyObject* level);
+  virtual PyObject* importName(cpython::FrameView frame, PyObject* name, PyObject* fromlist,
+                               PyObject* level);
   virtual PyObject* importFrom(PyObject* module, PyObject* name);
   virtual int importStar(cpython::FrameView frame, PyObject* module);
-  virtual PyObject* loadBuildClass(cpython::FrameView frame);  // the function behind `class` statements
+  // The function behind `class` statements.
+  virtual PyObject* loadBuildClass(cpython::FrameView frame);
 
   // Attributes and items; value nullptr: delete.
   virtual PyObject* loadAttr(PyObject* object, PyObject* name);
-  // As _PyObject_GetMethod: 1 and an unbound *method to be called with object first, or 0 and *method
-  // to be called without it; -1 with an error.
+  // As _PyObject_GetMethod: 1 and an unbound *method to be called with object first, or 0 and
+  // *method to be called without it; -1 with an error.
   virtual int loadMethod(PyObject* object, PyObject* name, PyObject** method);
   virtual int storeAttr(PyObject* object, PyObject* name, PyObject* value);
   virtual PyObject* loadItem(PyObject* container, PyObject* key);
@@ -72,12 +76,15 @@ class Operations {
   virtual int listExtend(PyObject* list, PyObject* iterable);
   virtual int setUpdate(PyObject* set, PyObject* iterable);
   virtual int dictUpdate(PyObject* dict, PyObject* mapping);
-  virtual int dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee);  // **kwargs: duplicate keys are errors
-  virtual PyObject* formatValue(PyObject* value, int conversion, PyObject* spec);  // spec may be nullptr
+  // The callee's **kwargs: duplicate keys are errors.
+  virtual int dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee);
+  // conversion: FORMAT_VALUE's (none, str, repr, ascii); spec may be nullptr.
+  virtual PyObject* formatValue(PyObject* value, int conversion, PyObject* spec);
 
   // Calls. args[-1] may be used as PY_VECTORCALL_ARGUMENTS_OFFSET allows when nargsf says so.
   virtual PyObject* call(PyObject* callee, PyObject* const* args, size_t nargsf, PyObject* kwnames);
-  // CALL_FUNCTION_EX: tuple is any iterable until made exact by the evaluator (via sequenceToTuple).
+  // CALL_FUNCTION_EX: tuple is any iterable until made exact by the evaluator (via
+  // sequenceToTuple).
   virtual PyObject* callEx(PyObject* callee, PyObject* tuple, PyObject* dict);
   virtual PyObject* sequenceToTuple(PyObject* iterable, PyObject* callee);
   // `with`: looks `name` up on the type and binds it; nullptr without an error when missing.
@@ -85,12 +92,14 @@ class Operations {
   // A function made by MAKE_FUNCTION: note only.
   virtual void madeFunction(PyObject* function);
 
-  // match statements.
-  virtual PyObject* matchClass(PyObject* subject, PyObject* type, Py_ssize_t positional, PyObject* names);  // nullptr, no error: no match
+  // match statements. matchClass: the attributes as a tuple; nullptr without an error: no match.
+  virtual PyObject* matchClass(PyObject* subject, PyObject* type, Py_ssize_t positional,
+                               PyObject* names);
   virtual PyObject* matchKeys(PyObject* mapping, PyObject* keys);  // tuple of values, or None
   virtual PyObject* length(PyObject* value);                       // GET_LEN
-  virtual bool isMapping(PyObject* subject);   // by its type, as `case {}` asks
-  virtual bool isSequence(PyObject* subject);  // as `case []` asks
+  // What `case {}` and `case []` ask of the subject's type.
+  virtual bool isMapping(PyObject* subject);
+  virtual bool isSequence(PyObject* subject);
 };
 
 }  // namespace glowplug::trace

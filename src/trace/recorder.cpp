@@ -103,6 +103,12 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
 void Recorder::finish(PyObject* result) {
   if (!recording_->state->matches())
     return refuse("state_left", recording_->state->difference());
+  for (const auto& [variable, before] : contextVariables_) {
+    PyObject* now = nullptr;
+    if (PyContextVar_Get(variable.get(), nullptr, &now) < 0) PyErr_Clear();
+    Ref held = Ref::steal(now);
+    if (now != before.get()) return refuse("state_left", "a context variable");
+  }
   ops_->syncState();
   ir::Event event;
   event.kind = ir::EventKind::Return;

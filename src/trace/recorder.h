@@ -153,6 +153,7 @@ class Recorder final : public Operations, public aten::OpSink {
   // --- containers.cpp: reads of and writes to containers that came from outside
   void readKey(PyObject* dict, PyObject* key);
   void readAll(PyObject* container);       // length or keys, and every item
+  void readMember(PyObject* set, PyObject* item);
   void readLength(PyObject* container);
   void readItem(PyObject* container, PyObject* key);
   void deepRead(PyObject* object);         // everything a C function may look at
@@ -179,6 +180,7 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callAttribute(const Callee& model, const Arguments& args, const Invoke& invoke);
   PyObject* callContainer(PyObject* callee, const Callee& model, const Arguments& args,
                           const Invoke& invoke);
+  PyObject* callContextVariable(const Callee& model, const Arguments& args, const Invoke& invoke);
   PyObject* callLogOnly(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
@@ -222,6 +224,8 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
   bool expectScalar_ = false;              // a callee that hands the number on to the program is running
   std::unordered_set<uint32_t> clocks_;    // values that are clock readings
+  // Context variables set in this call, with what they held before (nothing: no value).
+  std::vector<std::pair<cpython::Ref, cpython::Ref>> contextVariables_;
   std::unordered_set<uint32_t> sized_;     // values whose sizes are guarded
 };
 

@@ -50,11 +50,14 @@ const PythonSlots& pythonSlots() {
   return slots;
 }
 
-bool resolvesTo(PyTypeObject* type, const char* name) {
+// The class has no override of its own of object's (or a module's) way of access.
+bool isInherited(PyTypeObject* type, const char* name) {
   static std::unordered_map<std::string, PyObject*> names;
   PyObject*& text = names[name];
   if (!text) text = PyUnicode_InternFromString(name);
-  return _PyType_Lookup(type, text) == _PyType_Lookup(&PyBaseObject_Type, text);
+  PyObject* found = _PyType_Lookup(type, text);
+  return found == _PyType_Lookup(&PyBaseObject_Type, text) ||
+         found == _PyType_Lookup(&PyModule_Type, text);
 }
 
 }  // namespace
@@ -81,6 +84,7 @@ const WellKnown& wellKnown() {
                                 {"types", "UnionType"},
                                 {"types", "MethodWrapperType"},
                                 {"functools", "_lru_cache_wrapper"},
+                                {"contextvars", "ContextVar"},
                                 {"inspect", "Parameter"},
                                 {"inspect", "_ParameterKind"}})
       if (PyTypeObject* type = importType(module, name)) made->pinnable[type] = true;
@@ -117,14 +121,14 @@ bool hasGenericGetAttr(PyTypeObject* type) {
       type->tp_getattro == PyModule_Type.tp_getattro)
     return true;
   // slot_tp_getattr_hook, or slot_tp_getattro once it found that there is no __getattr__.
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return resolvesTo(type, "__getattribute__");
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return isInherited(type, "__getattribute__");
   return type->tp_getattro == pythonSlots().getattr_hook;
 }
 
 bool hasGenericSetAttr(PyTypeObject* type) {
   if (type->tp_setattro == PyObject_GenericSetAttr) return true;
   if (type->tp_setattro == pythonSlots().setattr)
-    return resolvesTo(type, "__setattr__") && resolvesTo(type, "__delattr__");
+    return isInherited(type, "__setattr__") && isInherited(type, "__delattr__");
   return false;
 }
 

@@ -82,7 +82,7 @@ def run_apart(module: str, evaluated: bool) -> dict[str, Any]:
             null = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1, 2):
                 os.dup2(null, descriptor)
-            sys.stdin = open(0, closefd=False)  # noqa: SIM115
+            sys.stdin = open(0, closefd=False)
             os.chdir(directory)
             answer.write_text(json.dumps(run(module, evaluated)))
             os._exit(0)

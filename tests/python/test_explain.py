@@ -35,9 +35,10 @@ def test_a_break_has_reason_stack_and_hint():
         return y * z
 
     report = glowplug.explain(f)(torch.ones(2))
-    assert report.graph_count == 2
     assert report.graph_break_count == 1
     reason = report.break_reasons[0]
+    assert reason.reason == "disabled"
+    assert "opaque" in reason.detail
     assert reason.file.endswith("test_explain.py")
     assert reason.line == f.__code__.co_firstlineno + 2
     assert reason.hint
@@ -45,6 +46,15 @@ def test_a_break_has_reason_stack_and_hint():
     assert "Break Reason 1:" in text
     assert "User Stack:" in text
     assert f"line {reason.line}" in text
+
+
+def test_a_branch_on_a_value_is_a_fork():
+    def f(x):
+        y = x + 1
+        return y * 2 if y.sum() > 0 else y - 1
+
+    report = glowplug.explain(f)(torch.ones(2))
+    assert (report.graph_count, report.graph_break_count, report.forks) == (2, 0, 1)
 
 
 def test_the_call_happens_once_and_earlier_recordings_stay():

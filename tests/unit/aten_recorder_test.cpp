@@ -1,4 +1,5 @@
-// What the recorder says of operators: what they write, draw, alias and depend on; and what it refuses.
+// What the recorder says of operators: what they write, draw, alias and depend on; and what it
+// refuses.
 #include "aten_support.h"
 
 namespace glowplug::aten::testing {
@@ -41,11 +42,16 @@ TEST(Recorder, AnAddressUsedAgainIsAnotherValue) {
 TEST(Recorder, InPlaceResultIsTheSameValue) {
   Recorded recorded;
   recordOn(recorded, "y = x * 2; y.add_(1); return y");
-  EXPECT_EQ(recorded.only("aten::add_.Tensor").results[0], recorded.only("aten::mul.Tensor").results[0]);
+  EXPECT_EQ(recorded.only("aten::add_.Tensor").results[0],
+            recorded.only("aten::mul.Tensor").results[0]);
 }
 
 TEST(Recorder, KnowsWritesThatOthersSee) {
-  struct { const char* body; const char* op; bool writes; } cases[] = {
+  struct {
+    const char* body;
+    const char* op;
+    bool writes;
+  } cases[] = {
       {"x.add_(1); return x", "aten::add_.Tensor", true},
       {"x.t()[1:].mul_(2); return x", "aten::mul_.Tensor", true},
       {"y = x * 2; y.add_(1); return y", "aten::add_.Tensor", false},
@@ -69,7 +75,11 @@ TEST(Recorder, KnowsWritesThatOthersSee) {
 }
 
 TEST(Recorder, KnowsDraws) {
-  struct { const char* body; const char* op; bool random; } cases[] = {
+  struct {
+    const char* body;
+    const char* op;
+    bool random;
+  } cases[] = {
       {"return F.dropout(x, 0.5, True)", "aten::dropout", true},
       {"return F.dropout(x, 0.5, False)", "aten::dropout", false},
       {"return torch.rand(2)", "aten::rand", true},
@@ -78,8 +88,10 @@ TEST(Recorder, KnowsDraws) {
       {"return torch.randperm(3)", "aten::randperm", true},
       {"return (x * 1).normal_()", "aten::normal_", true},
       {"return torch.multinomial(x.abs(), 1)", "aten::multinomial", true},
-      {"return F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)", "aten::scaled_dot_product_attention", true},
-      {"return F.scaled_dot_product_attention(x, x, x)", "aten::scaled_dot_product_attention", false},
+      {"return F.scaled_dot_product_attention(x, x, x, dropout_p=0.1)",
+       "aten::scaled_dot_product_attention", true},
+      {"return F.scaled_dot_product_attention(x, x, x)", "aten::scaled_dot_product_attention",
+       false},
       {"return F.rrelu(x, training=True)", "aten::rrelu", true},
       {"return F.rrelu(x)", "aten::rrelu", false},
       {"return torch.bernoulli(x.sigmoid())", "aten::bernoulli", true},
@@ -98,13 +110,16 @@ TEST(Recorder, KnowsDraws) {
 TEST(Recorder, EveryDrawIsMarked) {
   // Whatever moves the generator must be marked, by whatever name.
   Recorded recorded;
-  recordOn(recorded,
-           "return [F.dropout(x), F.alpha_dropout(x, .3, True), F.feature_alpha_dropout(x, .3, True), "
-           "F.dropout1d(x[None], .5, True), F.gumbel_softmax(x), torch.randint(3, (2,)), "
-           "torch.randint_like(x, 3), torch.poisson(x.abs()), torch.binomial(x.abs().round(), x.sigmoid()), "
-           "x.clone().uniform_(), x.clone().cauchy_(), x.clone().geometric_(.5), x.clone().log_normal_(), "
-           "x.clone().random_(), x.clone().bernoulli_(), torch._standard_gamma(x.abs()), "
-           "F.fractional_max_pool2d(torch.ones(1, 1, 5, 5), 2, output_size=2), torch.pca_lowrank(x)]");
+  recordOn(
+      recorded,
+      "return [F.dropout(x), F.alpha_dropout(x, .3, True), F.feature_alpha_dropout(x, .3, True), "
+      "F.dropout1d(x[None], .5, True), F.gumbel_softmax(x), torch.randint(3, (2,)), "
+      "torch.randint_like(x, 3), torch.poisson(x.abs()), torch.binomial(x.abs().round(), "
+      "x.sigmoid()), "
+      "x.clone().uniform_(), x.clone().cauchy_(), x.clone().geometric_(.5), "
+      "x.clone().log_normal_(), "
+      "x.clone().random_(), x.clone().bernoulli_(), torch._standard_gamma(x.abs()), "
+      "F.fractional_max_pool2d(torch.ones(1, 1, 5, 5), 2, output_size=2), torch.pca_lowrank(x)]");
   ASSERT_EQ(recorded.refusal, "");
   OpProgram program(recorded.trace, recorded.table, {});
   Values values(recorded.trace.values.size());
@@ -119,7 +134,10 @@ TEST(Recorder, EveryDrawIsMarked) {
 }
 
 TEST(Recorder, KnowsDataDependentSizes) {
-  struct { const char* body; bool depends; } cases[] = {
+  struct {
+    const char* body;
+    bool depends;
+  } cases[] = {
       {"return x.nonzero()", true},
       {"return x[x > 0]", true},
       {"return x[x > 0] * 2", true},
@@ -160,8 +178,9 @@ TEST(Recorder, KnowsDataDependentSizes) {
 
 TEST(Recorder, TellsOfNumbers) {
   Recorded recorded;
-  recordOn(recorded, "assert float(x.sum()) == 5.0 and bool(x.any()) and x.is_floating_point(); "
-                     "assert torch.equal(x, x) and x.long().sum().item() == 5; return x");
+  recordOn(recorded,
+           "assert float(x.sum()) == 5.0 and bool(x.any()) and x.is_floating_point(); "
+           "assert torch.equal(x, x) and x.long().sum().item() == 5; return x");
   std::vector<std::string> seen;
   for (auto& [id, object] : recorded.scalars) {
     EXPECT_EQ(recorded.value(id).kind, ir::ValueKind::Scalar);
@@ -172,25 +191,37 @@ TEST(Recorder, TellsOfNumbers) {
 
 TEST(Recorder, QueriesOfMetadataLeaveNothing) {
   Recorded recorded;
-  recordOn(recorded, "x.is_floating_point(), torch.result_type(x, 1), x.is_same_size(x), x.is_conj(); return x");
+  recordOn(
+      recorded,
+      "x.is_floating_point(), torch.result_type(x, 1), x.is_same_size(x), x.is_conj(); return x");
   EXPECT_TRUE(recorded.trace.events.empty()) << recorded.text();
 }
 
 TEST(Recorder, Refuses) {
-  struct { const char* body; const char* reason; } cases[] = {
+  struct {
+    const char* body;
+    const char* reason;
+  } cases[] = {
       {"return other + x", "unknown_tensor"},
       {"return torch.from_numpy(__import__('numpy').ones(3)) + x", "unknown_tensor"},
       {"return torch.tensor(__import__('numpy').array(3.0)) + x", "unknown_tensor"},
-      {"y = x.clone().requires_grad_(); return torch.autograd.grad(y.sum(), y)[0]", "inside_backward"},
+      {"y = x.clone().requires_grad_(); return torch.autograd.grad(y.sum(), y)[0]",
+       "inside_backward"},
       {"try: x.view(5)\n  except RuntimeError: pass\n  return x", "operator_raised"},
-      {"g = torch.Generator(); g.manual_seed(3); return torch.rand(3, generator=g)", "operand_kind"},
+      {"g = torch.Generator(); g.manual_seed(3); return torch.rand(3, generator=g)",
+       "operand_kind"},
+      {"return Twice.apply(x.clone().requires_grad_()) + 1", "autograd_function"},
       {"y = torch.ones(3); y.data = x * 2; return y + 1", "storage_replaced"},
       {"torch.set_default_dtype(torch.float64)\n  try: return x + 1\n"
-       "  finally: torch.set_default_dtype(torch.float32)", "torch_settings"},
+       "  finally: torch.set_default_dtype(torch.float32)",
+       "torch_settings"},
       {"with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t): return x + 1",
        "saved_tensor_hooks"},
   };
-  Python::run("other = torch.ones(3)");
+  Python::run(
+      "other = torch.ones(3)\nclass Twice(torch.autograd.Function):\n"
+      "  @staticmethod\n  def forward(ctx, x): return x * 2\n"
+      "  @staticmethod\n  def backward(ctx, g): return g * 2\n");
   for (auto& test : cases) {
     Recorded recorded;
     recordOn(recorded, test.body);
@@ -221,17 +252,31 @@ TEST(Recorder, PauseHidesOperators) {
   EXPECT_EQ(recorded.only("aten::mul.Tensor").operands[0].value, value);
 }
 
+TEST(Recorder, AModeThatOutlivesTheRecordingDoesNoHarm) {
+  Recorded recorded;
+  recordOn(recorded, "global mode; mode = torch.inference_mode(); mode.__enter__(); return x + 1");
+  // The mode's end restores the dispatch keys of its beginning, the recorder's among them.
+  Python::run("mode.__exit__(None, None, None)");
+  size_t events = recorded.trace.events.size();
+  EXPECT_EQ(bypassReason(), nullptr);
+  EXPECT_TRUE(Python::truth("(torch.ones(2) + 1).sum() == 4"));
+  EXPECT_EQ(recorded.trace.events.size(), events);
+}
+
 TEST(Recorder, OtherThreadsRunUnrecorded) {
   Recorded recorded;
-  recordOn(recorded, "import threading; t = threading.Thread(target=lambda: torch.ones(2) + 1); t.start(); t.join()\n"
-                     "  return x * 2");
+  recordOn(recorded,
+           "import threading; t = threading.Thread(target=lambda: torch.ones(2) + 1); t.start(); "
+           "t.join()\n"
+           "  return x * 2");
   EXPECT_EQ(recorded.trace.events.size(), 1u);
 }
 
 TEST(Recorder, PythonKernelsBelongToTheirOperator) {
-  Python::run("lib = torch.library.Library('glowplug_test', 'DEF')\n"
-              "lib.define('twice(Tensor x) -> Tensor')\n"
-              "lib.impl('twice', lambda x: x + x, 'CompositeExplicitAutograd')");
+  Python::run(
+      "lib = torch.library.Library('glowplug_test', 'DEF')\n"
+      "lib.define('twice(Tensor x) -> Tensor')\n"
+      "lib.impl('twice', lambda x: x + x, 'CompositeExplicitAutograd')");
   Recorded recorded;
   recordOn(recorded, "return torch.ops.glowplug_test.twice(x)");
   ASSERT_EQ(recorded.trace.events.size(), 1u) << recorded.text();
@@ -275,7 +320,8 @@ TEST(Recorder, DataAndGradAreToldOf) {
 }
 
 TEST(Recorder, KnownGeneratorsAreKept) {
-  Python::run("g = torch.Generator(); g.manual_seed(5)\ndef f(x):\n  return torch.rand(2, generator=g)");
+  Python::run(
+      "g = torch.Generator(); g.manual_seed(5)\ndef f(x):\n  return torch.rand(2, generator=g)");
   Recorded recorded;
   OpRecorder recorder(recorded.trace, recorded.table, recorded);
   recorder.addGenerator(Python::eval("g").get());

@@ -41,7 +41,8 @@ TEST(Meta, MatchesOnlyWhatLooksTheSame) {
   for (size_t i = 0; i < metas.size(); ++i) {
     for (size_t j = 0; j < metas.size(); ++j) {
       const TensorMeta& meta = *table.meta(metas[i].second);
-      EXPECT_EQ(metaMatches(meta, metas[j].first.get()), i == j) << kTensors[i] << " / " << kTensors[j];
+      EXPECT_EQ(metaMatches(meta, metas[j].first.get()), i == j)
+          << kTensors[i] << " / " << kTensors[j];
       EXPECT_EQ(metaDifference(meta, metas[j].first.get()).empty(), i == j)
           << kTensors[i] << " / " << kTensors[j];
     }
@@ -60,7 +61,9 @@ TEST(Meta, ValuesAndOffsetsDoNotMatter) {
 }
 
 TEST(Meta, NestedTensorsNeverMatch) {
-  Python::run("warnings.simplefilter('ignore'); n = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])");
+  Python::run(
+      "warnings.simplefilter('ignore'); n = torch.nested.nested_tensor([torch.ones(2), "
+      "torch.ones(3)])");
   OpTable table;
   Ref nested = Python::eval("n");
   EXPECT_FALSE(metaMatches(*table.meta(table.addMeta(nested.get())), nested.get()));
@@ -68,13 +71,17 @@ TEST(Meta, NestedTensorsNeverMatch) {
 
 TEST(Meta, Texts) {
   OpTable table;
-  auto text = [&](const char* tensor) { return table.metaText(table.addMeta(Python::eval(tensor).get())); };
+  auto text = [&](const char* tensor) {
+    return table.metaText(table.addMeta(Python::eval(tensor).get()));
+  };
   EXPECT_EQ(text("torch.ones(2, 4)"), "f32[2,4]{4,1} cpu");
   EXPECT_EQ(text("torch.ones((), dtype=torch.bool)"), "bool[]{} cpu");
-  EXPECT_EQ(text("nn.Parameter(torch.ones(1, dtype=torch.bfloat16))"), "bf16[1]{1} cpu grad Parameter");
+  EXPECT_EQ(text("nn.Parameter(torch.ones(1, dtype=torch.bfloat16))"),
+            "bf16[1]{1} cpu grad Parameter");
   Ref tensor = Python::eval("torch.ones(2, 4)");
   common::MetaId meta = table.addMeta(tensor.get());
-  EXPECT_EQ(metaDifference(*table.meta(meta), Python::eval("torch.ones(3, 4)").get()), "size of dim 0: 3, was 2");
+  EXPECT_EQ(metaDifference(*table.meta(meta), Python::eval("torch.ones(3, 4)").get()),
+            "size of dim 0: 3, was 2");
   EXPECT_EQ(metaDifference(*table.meta(meta), Python::eval("torch.ones(2, 4).double()").get()),
             "dtype: f64, was f32");
 }
@@ -90,15 +97,20 @@ TEST(Meta, TensorsArePlainOrNot) {
 }
 
 TEST(State, SnapshotNoticesWhatOperatorsDependOn) {
-  struct { const char* enter; const char* leave; } cases[] = {
+  struct {
+    const char* enter;
+    const char* leave;
+  } cases[] = {
       {"c = torch.no_grad(); c.__enter__()", "c.__exit__(None, None, None)"},
       {"c = torch.inference_mode(); c.__enter__()", "c.__exit__(None, None, None)"},
-      {"c = torch.autocast('cpu', dtype=torch.bfloat16); c.__enter__()", "c.__exit__(None, None, None)"},
+      {"c = torch.autocast('cpu', dtype=torch.bfloat16); c.__enter__()",
+       "c.__exit__(None, None, None)"},
       {"torch.set_default_dtype(torch.float64)", "torch.set_default_dtype(torch.float32)"},
       {"torch.use_deterministic_algorithms(True)", "torch.use_deterministic_algorithms(False)"},
       {"torch._C._set_mkldnn_enabled(False)", "torch._C._set_mkldnn_enabled(True)"},
       {"torch._C._set_sdp_use_math(False)", "torch._C._set_sdp_use_math(True)"},
-      {"torch.set_autocast_dtype('cpu', torch.float16)", "torch.set_autocast_dtype('cpu', torch.bfloat16)"},
+      {"torch.set_autocast_dtype('cpu', torch.float16)",
+       "torch.set_autocast_dtype('cpu', torch.bfloat16)"},
       {"torch.set_autocast_cache_enabled(False)", "torch.set_autocast_cache_enabled(True)"},
   };
   StateSnapshot before;
@@ -127,7 +139,8 @@ TEST(State, StepsAsideFor) {
       "torch.autograd.graph.save_on_cpu()",
       "torch._subclasses.FakeTensorMode()",
   };
-  Python::run("import torch.utils._python_dispatch, torch._subclasses; warnings.simplefilter('ignore')");
+  Python::run(
+      "import torch.utils._python_dispatch, torch._subclasses; warnings.simplefilter('ignore')");
   for (const char* mode : kModes) {
     Python::run(std::string("m = ") + mode + "; m.__enter__()");
     EXPECT_NE(bypassReason(), nullptr) << mode;
@@ -144,10 +157,12 @@ PyMethodDef reasonMethod = {"reason_now", reasonNow, METH_NOARGS, nullptr};
 
 TEST(State, StepsAsideInsideTransformsAndBackward) {
   Python::set("reason_now", Ref::steal(PyCFunction_New(&reasonMethod, nullptr)).get());
-  Python::run("said = []\ndef g(x):\n  said.append(reason_now()); return (x * x).sum()\n"
-              "torch.vmap(g)(torch.ones(2)); torch.func.grad(g)(torch.ones(2))\n"
-              "y = torch.ones(2, requires_grad=True); z = y * 2; z.register_hook(lambda t: said.append(reason_now()))\n"
-              "z.sum().backward(); g(torch.ones(1)); torch.jit.trace(g, torch.ones(1), check_trace=False)");
+  Python::run(
+      "said = []\ndef g(x):\n  said.append(reason_now()); return (x * x).sum()\n"
+      "torch.vmap(g)(torch.ones(2)); torch.func.grad(g)(torch.ones(2))\n"
+      "y = torch.ones(2, requires_grad=True); z = y * 2; z.register_hook(lambda t: "
+      "said.append(reason_now()))\n"
+      "z.sum().backward(); g(torch.ones(1)); torch.jit.trace(g, torch.ones(1), check_trace=False)");
   EXPECT_EQ(Python::text("[bool(s) for s in said]"), "[True, True, True, False, True]")
       << Python::text("said");
 }
@@ -164,11 +179,14 @@ TEST(State, RestorePutsBackWhatAnExitLeaves) {
   StateSnapshot before;
   {
     StateRestore restore;
-    Python::run("a = torch.autocast('cpu', dtype=torch.float16); a.__enter__(); torch.set_grad_enabled(False)");
+    Python::run(
+        "a = torch.autocast('cpu', dtype=torch.float16); a.__enter__(); "
+        "torch.set_grad_enabled(False)");
     Python::run("torch.set_autocast_cache_enabled(False)");
   }
   EXPECT_TRUE(before.matches()) << before.difference();
-  EXPECT_TRUE(Python::truth("torch.autocast_increment_nesting() == 1 and torch.autocast_decrement_nesting() == 0"));
+  EXPECT_TRUE(Python::truth(
+      "torch.autocast_increment_nesting() == 1 and torch.autocast_decrement_nesting() == 0"));
   {
     StateRestore restore;
     Python::run("torch.set_grad_enabled(False)");
@@ -179,9 +197,10 @@ TEST(State, RestorePutsBackWhatAnExitLeaves) {
 }
 
 TEST(State, LeavingAutocastAtReplayDropsCachedCasts) {
-  Python::run("def f(x, w):\n  with torch.autocast('cpu', dtype=torch.bfloat16): y = x @ w\n"
-              "  with torch.autocast('cpu', dtype=torch.bfloat16): return y, x @ w\n"
-              "a = [torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)]");
+  Python::run(
+      "def f(x, w):\n  with torch.autocast('cpu', dtype=torch.bfloat16): y = x @ w\n"
+      "  with torch.autocast('cpu', dtype=torch.bfloat16): return y, x @ w\n"
+      "a = [torch.ones(2, 2), torch.ones(2, 2, requires_grad=True)]");
   Recorded recorded;
   recorded.record("f", "a");
   ASSERT_EQ(recorded.refusal, "");

@@ -13,21 +13,24 @@ import gc, math, warnings, weakref, torch, torch.nn as nn, torch.nn.functional a
 def flat(o):
     if isinstance(o, torch.Tensor): return [o]
     if isinstance(o, dict): o = o.values()
-    return [t for x in o for t in flat(x)] if hasattr(o, '__iter__') and not isinstance(o, str) else []
+    if isinstance(o, str) or not hasattr(o, '__iter__'): return []
+    return [t for x in o for t in flat(x)]
 
 def copies(tensors):
     return [t.detach().clone().requires_grad_(t.requires_grad) for t in tensors]
 
 def traits(t):
     strided = t.layout == torch.strided
-    return (type(t), t.dtype, t.layout, tuple(t.shape), t.stride() if strided else None, t.requires_grad,
-            t.is_inference(), t._is_view(), t.is_leaf, type(t.grad_fn), t.is_conj(), t.is_neg())
+    return (type(t), t.dtype, t.layout, tuple(t.shape), t.stride() if strided else None,
+            t.requires_grad, t.is_inference(), t._is_view(), t.is_leaf,
+            type(t.grad_fn), t.is_conj(), t.is_neg())
 
 def difference(a, b):
     if len(a) != len(b): return f'{len(a)} results, {len(b)} from the replay'
     for i, (x, y) in enumerate(zip(a, b)):
-        if y is None or traits(x) != traits(y): return f'{i}: {traits(x)} {y if y is None else traits(y)}'
-        if not torch.equal(torch.nan_to_num(x), torch.nan_to_num(y)): return f'{i}: {x} {y}'
+        if y is None: return f'{i}: nothing'
+        if traits(x) != traits(y): return f'{i}: {traits(x)} {traits(y)}'
+        if repr(x.tolist()) != repr(y.tolist()): return f'{i}: {x} {y}'
     return ''
 )";
 
@@ -37,6 +40,7 @@ PyObject* Python::globals() {
   static PyObject* const kGlobals = [] {
     PyObject* dict = PyDict_New();
     PyDict_SetItemString(dict, "__builtins__", PyEval_GetBuiltins());
+    PyDict_SetItemString(dict, "__name__", Ref::steal(PyUnicode_FromString("aten_tests")).get());
     Ref done = Ref::steal(PyRun_String(kHelpers, Py_file_input, dict, dict));
     if (!done) PyErr_Print();
     return dict;
@@ -67,7 +71,9 @@ std::string Python::text(const std::string& expression) {
   return value ? PyUnicode_AsUTF8(value.get()) : takeError();
 }
 
-void Python::set(const char* name, PyObject* value) { PyDict_SetItemString(globals(), name, value); }
+void Python::set(const char* name, PyObject* value) {
+  PyDict_SetItemString(globals(), name, value);
+}
 
 std::string Python::takeError() {
   PyObject *type, *value, *traceback;
@@ -120,7 +126,8 @@ std::vector<std::vector<ValueId>> Recorded::lastUses() const {
   std::vector<std::vector<ValueId>> uses(trace.events.size());
   if (keepAll) return uses;
   std::vector<size_t> last(trace.values.size(), trace.events.size());
-  std::function<void(const ir::Operand&, size_t)> visit = [&](const ir::Operand& operand, size_t event) {
+  std::function<void(const ir::Operand&, size_t)> visit = [&](const ir::Operand& operand,
+                                                              size_t event) {
     if (operand.kind == ir::Operand::Kind::Value) last[operand.value.index()] = event;
     for (const ir::Operand& item : operand.items) visit(item, event);
   };
@@ -157,7 +164,8 @@ Ref Recorded::replay(const std::string& inputList) {
 const ir::Event& Recorded::only(const std::string& name) const {
   const ir::Event* found = nullptr;
   for (const ir::Event& event : trace.events) {
-    if (event.kind != ir::EventKind::Op || trace.operatorNames.at(event.op.index()) != name) continue;
+    if (event.kind != ir::EventKind::Op || trace.operatorNames.at(event.op.index()) != name)
+      continue;
     EXPECT_EQ(found, nullptr) << "more than one " << name;
     found = &event;
   }

@@ -1,7 +1,7 @@
 #pragma once
 
-// Python functions recorded and replayed through aten/ alone: inputs are the tensors given, the result is a
-// tensor or a (nested) tuple, list or dict of tensors.
+// Python functions recorded and replayed through aten/ alone: inputs are the tensors given, the
+// result is a tensor or a (nested) tuple, list or dict of tensors.
 
 #include <Python.h>
 #include <gtest/gtest.h>

@@ -43,8 +43,8 @@ TEST_F(ObjectTableTest, OneIdAnObject) {
 }
 
 TEST_F(ObjectTableTest, ValuesAreKept) {
-  for (const char* text : {"10**20", "('x', (1, 2.5))", "frozenset({10**20})", "(lambda: 0).__code__",
-                           "slice(1, 10**20)", "len"}) {
+  for (const char* text : {"10**20", "('x', (1, 2.5))", "frozenset({10**20})",
+                           "(lambda: 0).__code__", "slice(1, 10**20)", "len"}) {
     common::ObjectId id = table_.add(eval(text).get());
     EXPECT_FALSE(table_.isWeak(id)) << text;
     EXPECT_NE(table_.get(id), nullptr) << text;
@@ -96,8 +96,9 @@ TEST_F(ObjectTableTest, DictVersionsAreUnique) {
   run("d = {'a': 1}");
   Ref d = eval("d"), copy = eval("dict(d)");
   EXPECT_NE(dictVersion(d.get()), dictVersion(copy.get()));
-  for (const char* change : {"d['a'] = 2", "d['b'] = 3", "del d['b']", "d.pop('a')", "d.update(x=1)",
-                             "d.setdefault('y', 2)", "d.popitem()", "d.clear()", "d |= {'q': 1}"}) {
+  for (const char* change :
+       {"d['a'] = 2", "d['b'] = 3", "del d['b']", "d.pop('a')", "d.update(x=1)",
+        "d.setdefault('y', 2)", "d.popitem()", "d.clear()", "d |= {'q': 1}"}) {
     uint64_t before = dictVersion(d.get());
     run(change);
     EXPECT_NE(dictVersion(d.get()), before) << change;
@@ -164,9 +165,11 @@ TEST_F(ObjectTableTest, FindsKeysWithoutPython) {
 }
 
 TEST_F(ObjectTableTest, HeldObjectsKnowTheirObject) {
-  run("class A:\n  __slots__ = ('s',)\n  @property\n  def p(self): pass\n  @staticmethod\n  def t(): pass\n"
+  run("class A:\n  __slots__ = ('s',)\n  @property\n  def p(self): pass\n  @staticmethod\n  def "
+      "t(): pass\n"
       "def f(): pass");
-  for (const char* text : {"A", "f", "A.__dict__['p']", "A.__dict__['t']", "A.__dict__['s']", "'abc'"}) {
+  for (const char* text :
+       {"A", "f", "A.__dict__['p']", "A.__dict__['t']", "A.__dict__['s']", "'abc'"}) {
     HeldObject held = HeldObject::of(eval(text).get());
     EXPECT_TRUE(held.is(eval(text).get())) << text;
     EXPECT_TRUE(held.sameAs(HeldObject::of(eval(text).get()))) << text;

@@ -29,7 +29,9 @@ TEST_F(GuardTest, ConstantsAreComparedExactly) {
       {"None", {"None"}, {"False", "0"}},
       {"True", {"1 == 1"}, {"1", "False"}},
       {"(1, (2.0, 'x'))", {"(1, (2.0, 'x'))"}, {"(1, (2, 'x'))", "(1, (2.0,))", "[1, (2.0, 'x')]"}},
-      {"frozenset({1, 2})", {"frozenset([2, 1])"}, {"frozenset({1, 2.0})", "frozenset({1})", "{1, 2}"}},
+      {"frozenset({1, 2})",
+       {"frozenset([2, 1])"},
+       {"frozenset({1, 2.0})", "frozenset({1})", "{1, 2}"}},
       {"slice(1, None)", {"slice(1, None)"}, {"slice(1, 2)", "slice(True, None)"}},
       {"range(3)", {"range(0, 3)"}, {"range(4)", "range(0, 3, 2)"}},
       {"1+2j", {"complex(1, 2)"}, {"complex(1, -2)", "1.0"}},
@@ -54,12 +56,16 @@ TEST_F(GuardTest, ShapeOfTheCall) {
   Arguments recorded({py.eval("1")}, {{"scale", py.eval("2")}, {"flag", py.eval("None")}});
   size_t trace = add(p, recorded);
   expectHolds(trace, recorded);
-  expectFails(trace, Arguments({py.eval("1"), py.eval("1")},
-                               {{"scale", py.eval("2")}, {"flag", py.eval("None")}}), "L.args");
+  expectFails(
+      trace,
+      Arguments({py.eval("1"), py.eval("1")}, {{"scale", py.eval("2")}, {"flag", py.eval("None")}}),
+      "L.args");
   expectFails(trace, Arguments({py.eval("1")}, {{"scale", py.eval("2")}}), "L.args");
   expectFails(trace, Arguments({py.eval("1")}));
-  expectFails(trace, Arguments({py.eval("1")}, {{"flag", py.eval("None")}, {"scale", py.eval("2")}}));
-  expectFails(trace, Arguments({py.eval("1")}, {{"scale", py.eval("3")}, {"flag", py.eval("None")}}),
+  expectFails(trace,
+              Arguments({py.eval("1")}, {{"flag", py.eval("None")}, {"scale", py.eval("2")}}));
+  expectFails(trace,
+              Arguments({py.eval("1")}, {{"scale", py.eval("3")}, {"flag", py.eval("None")}}),
               "L.scale", "2", "3");
 }
 
@@ -267,9 +273,12 @@ o = collections.OrderedDict(a=1, b=2)
   py.run("o['c'] = 7");
   expectFails(trace, call);
   // Other dicts with the same contents.
-  expectHolds(trace, Arguments({py.eval("{'a': 1, 2: 'x'}"), py.eval("collections.OrderedDict(a=0, b=0)")}));
-  expectFails(trace, Arguments({py.eval("{2: 'x', 'a': 1}"), py.eval("collections.OrderedDict(a=0, b=0)")}));
-  expectFails(trace, Arguments({py.eval("{'a': 1, 2: 'x'}"), py.eval("collections.OrderedDict(b=0, a=0)")}));
+  expectHolds(trace, Arguments({py.eval("{'a': 1, 2: 'x'}"),
+                                py.eval("collections.OrderedDict(a=0, b=0)")}));
+  expectFails(trace, Arguments({py.eval("{2: 'x', 'a': 1}"),
+                                py.eval("collections.OrderedDict(a=0, b=0)")}));
+  expectFails(trace, Arguments({py.eval("{'a': 1, 2: 'x'}"),
+                                py.eval("collections.OrderedDict(b=0, a=0)")}));
 }
 
 TEST_F(GuardTest, OrderOfAnOrderedDictThatStays) {
@@ -344,14 +353,72 @@ proxy = types.MappingProxyType({'k': 1})
   }
 }
 
+TEST_F(GuardTest, MembersOfSets) {
+  py.run("class A: pass\na, b = A(), A()\ns = {1, 'x', a}");
+  Paths p;
+  p.guard(PredicateKind::Contains, p.arg(0), py.eval("1"));
+  p.guard(PredicateKind::Contains, p.arg(0), py.eval("a"));
+  p.guard(PredicateKind::Lacks, p.arg(0), py.eval("b"));
+  p.guard(PredicateKind::Lacks, p.arg(0), py.eval("'y'"));
+  auto call = [&] { return Arguments({py.eval("s")}); };
+  size_t trace = add(p, call());
+  expectHolds(trace, call());
+  py.run("s.add('y')");
+  expectFails(trace, call(), "L.args[0]", "no 'y'", "it has 'y'");
+  py.run("s.discard('y'); s.discard(a)");
+  expectFails(trace, call(), "L.args[0]", "it has <guarded.A>", "no <guarded.A>");
+  py.run("s.add(a); s.add(b)");
+  expectFails(trace, call());
+  py.run("s.discard(b); s.update(range(10000)); s.difference_update(range(5, 9000))");
+  expectHolds(trace, call());
+  py.run("s = list(s)");
+  expectFails(trace, call());
+  py.run("s = frozenset(s); import gc, weakref; gone = weakref.ref(b); del b; gc.collect()");
+  EXPECT_TRUE(py.truth("gone() is None"));
+  EXPECT_TRUE(tree.isDead(trace));
+  expectFails(trace, call());
+}
+
+TEST_F(GuardTest, ObjectsAsKeysAreNotKeptAlive) {
+  py.run("class A: pass\na, b = A(), A()\nd = {a: 1}");
+  auto p = std::make_unique<Paths>();
+  p->equal(p->step(StepKind::DictItem, p->arg(0), py.eval("a")), py.eval("1"));
+  p->guard(PredicateKind::Missing, p->arg(0), py.eval("b"));
+  auto call = [&] { return Arguments({py.eval("d")}); };
+  size_t trace = add(*p, call());
+  expectHolds(trace, call());
+  py.run("d[a] = 2");
+  expectFails(trace, call());
+  py.run("d[a] = 1; d[b] = 1");
+  expectFails(trace, call());
+  py.run("del d[b]");
+  expectHolds(trace, call());
+  py.run(
+      "import gc, weakref; refs = [weakref.ref(a), weakref.ref(b)]; del a, b; d.clear()\n"
+      "gc.collect()");
+  EXPECT_TRUE(py.truth("refs[0]() is None and refs[1]() is None"));
+  expectFails(trace, call());
+}
+
+TEST_F(GuardTest, ContextVariables) {
+  py.run("import contextvars\nv = contextvars.ContextVar('v')\nv.set('on')");
+  Paths p;
+  p.equal(p.step(StepKind::ContextValue, p.pinned(py.eval("v"))), py.eval("'on'"));
+  Arguments call({});
+  size_t trace = add(p, call);
+  expectHolds(trace, call);
+  py.run("token = v.set('off')");
+  expectFails(trace, call);
+  py.run("v.reset(token)");
+  expectHolds(trace, call);
+}
+
 TEST_F(GuardTest, SameObjects) {
   Paths p;
   p.guard(PredicateKind::SameAs, p.arg(0), p.arg(1));
   p.guard(PredicateKind::NotSameAs, p.arg(0), p.step(StepKind::ListItem, p.arg(2), 0));
   Ref x = py.eval("[1]"), y = py.eval("[1]");
-  auto list = [&](const Ref& item) {
-    return Ref::steal(Py_BuildValue("[O]", item.get()));
-  };
+  auto list = [&](const Ref& item) { return Ref::steal(Py_BuildValue("[O]", item.get())); };
   Arguments call({x, x, list(y)});
   size_t trace = add(p, call);
   expectHolds(trace, call);

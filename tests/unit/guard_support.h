@@ -28,15 +28,15 @@ class Namespace {
     set("__name__", Ref::steal(PyUnicode_FromString("guarded")));
   }
   void run(const std::string& code) {
-    Ref done = Ref::steal(
-        PyRun_String(code.c_str(), Py_file_input, globals_.get(), globals_.get()));
+    Ref done =
+        Ref::steal(PyRun_String(code.c_str(), Py_file_input, globals_.get(), globals_.get()));
     if (!done) PyErr_Print();
     ASSERT_TRUE(done) << code;
   }
   // New reference.
   Ref eval(const std::string& code) {
-    Ref value = Ref::steal(
-        PyRun_String(code.c_str(), Py_eval_input, globals_.get(), globals_.get()));
+    Ref value =
+        Ref::steal(PyRun_String(code.c_str(), Py_eval_input, globals_.get(), globals_.get()));
     if (!value) PyErr_Print();
     EXPECT_TRUE(value) << code;
     return value;
@@ -135,7 +135,8 @@ class Paths {
 // The arguments of one call, kept alive.
 class Arguments {
  public:
-  explicit Arguments(std::vector<Ref> positional, std::vector<std::pair<const char*, Ref>> named = {},
+  explicit Arguments(std::vector<Ref> positional,
+                     std::vector<std::pair<const char*, Ref>> named = {},
                      Ref callee = Ref::borrow(Py_None))
       : callee_(std::move(callee)), objects_(std::move(positional)) {
     call_.positional = objects_.size();
@@ -159,8 +160,8 @@ class Arguments {
   Call call_;
 };
 
-// One or more traces of one entry, checked in every way there is: the complete check, the fast one that
-// follows it, and the explanation must say the same.
+// One or more traces of one entry, checked in every way there is: the complete check, the fast one
+// that follows it, and the explanation must say the same.
 class GuardTest : public ::testing::Test {
  protected:
   Namespace py;

@@ -14,7 +14,9 @@ TEST_F(TensorGuardTest, MetadataOfArguments) {
   p.tensor(p.arg(0), py.eval("torch.ones(2, 3)"));
   SourceId item = p.step(StepKind::ListItem, p.arg(1), 0);
   p.tensor(item, py.eval("torch.ones(4)"));
-  auto call = [&](const char* x, const char* list) { return Arguments({py.eval(x), py.eval(list)}); };
+  auto call = [&](const char* x, const char* list) {
+    return Arguments({py.eval(x), py.eval(list)});
+  };
   size_t trace = add(p, call("torch.ones(2, 3)", "[torch.ones(4)]"), {item});
   expectHolds(trace, call("torch.zeros(2, 3)", "[torch.zeros(4)]"));
   expectFails(trace, call("torch.ones(3, 3)", "[torch.ones(4)]"), "L.args[0]");
@@ -75,8 +77,9 @@ TEST_F(TensorGuardTest, Gradients) {
 }
 
 TEST_F(TensorGuardTest, TensorsAreNotKeptAlive) {
-  py.run("import weakref, gc\nm = torch.nn.Linear(2, 3)\nx = torch.ones(2)\n"
-         "refs = [weakref.ref(o) for o in (m, m.weight, x)]");
+  py.run(
+      "import weakref, gc\nm = torch.nn.Linear(2, 3)\nx = torch.ones(2)\n"
+      "refs = [weakref.ref(o) for o in (m, m.weight, x)]");
   Paths p;
   {
     Ref m = py.eval("m"), x = py.eval("x");

@@ -22,8 +22,11 @@ TEST_F(GuardTest, TracesShareNodes) {
   size_t first = add(*train, call), second = add(*eval, call), third = add(*other, call);
   EXPECT_EQ(tree.size(first).nodes, 6u);
   const std::vector<std::tuple<const char*, const char*, std::optional<size_t>>> states = {
-      {"'train'", "1", first}, {"'eval'", "1", second}, {"'train'", "2", third},
-      {"'eval'", "2", std::nullopt}, {"'test'", "1", std::nullopt}};
+      {"'train'", "1", first},
+      {"'eval'", "1", second},
+      {"'train'", "2", third},
+      {"'eval'", "2", std::nullopt},
+      {"'test'", "1", std::nullopt}};
   for (int round = 0; round < 20; round++)
     for (const auto& [mode, n, expected] : states) {
       py.run(std::string("a.mode = ") + mode + "; a.sub.n = " + n);
@@ -74,7 +77,8 @@ TEST_F(GuardTest, ACounterThatEveryCallWrites) {
   expectFails(trace, call, "L.self.x");
 }
 
-// A node that is reached in two dicts in turn: answers cached for one must not be taken for the other.
+// A node that is reached in two dicts in turn: answers cached for one must not be taken for the
+// other.
 TEST_F(GuardTest, DictsInTurn) {
   py.run("d = {'k': [1]}; e = {'k': [1]}; class_ = type('H', (), {})\nh = class_(); h.d = d");
   Paths p;
@@ -115,7 +119,8 @@ refs = [weakref.ref(o, dead.append) for o in (a, a.sub, a.items[0], f)]
     p->type(p->attr(p->arg(0), "sub"), a);
     p->type(p->step(StepKind::ListItem, p->attr(p->arg(0), "items"), 0), a);
     p->guard(PredicateKind::FunctionSame, p->pinned(f));
-    p->guard(PredicateKind::IdentityIs, p->step(StepKind::CellContents, p->step(StepKind::Closure, p->pinned(f), 0)), a);
+    p->guard(PredicateKind::IdentityIs,
+             p->step(StepKind::CellContents, p->step(StepKind::Closure, p->pinned(f), 0)), a);
     Arguments call({a});
     size_t trace = add(*p, call);
     expectHolds(trace, call);
@@ -152,7 +157,8 @@ TEST_F(GuardTest, AddressesAreNotTrusted) {
   for (int i = 0; i < 200; i++) {
     bool one = i % 3 != 0;
     py.run(std::string("h.items[0] = None; h.items[0] = A(); h.items[0].x = ") + (one ? "1" : "2"));
-    if (i % 11 == 10) py.run("h.items[0] = ('a', 'tuple', 'as', 'long', 'as', 'that')"), one = false;
+    if (i % 11 == 10)
+      py.run("h.items[0] = ('a', 'tuple', 'as', 'long', 'as', 'that')"), one = false;
     if (i % 13 == 12) py.run("h.items[0] = {}"), one = false;
     EXPECT_EQ(tree.holds(trace, call.call(), fetched), one) << i;
   }
@@ -173,7 +179,8 @@ class Int(int):
   p.equal(p.item(p.arg(1), "k"), py.eval("1"));
   p.guard(PredicateKind::Missing, p.arg(2), py.eval("'k'"));
   size_t trace = add(p, Arguments({py.eval("5"), py.eval("{'k': 1}"), py.eval("{}")}));
-  expectHolds(trace, Arguments({py.eval("5"), py.eval("{'k': 1, Key(): 2} if 0 else {'k': 1}"), py.eval("{}")}));
+  expectHolds(trace, Arguments({py.eval("5"), py.eval("{'k': 1, Key(): 2} if 0 else {'k': 1}"),
+                                py.eval("{}")}));
   py.run("ran.clear()");
   expectFails(trace, Arguments({py.eval("Int(5)"), py.eval("{'k': 1}"), py.eval("{}")}));
   expectFails(trace, Arguments({py.eval("5"), py.eval("{Key(): 1}"), py.eval("{}")}));
