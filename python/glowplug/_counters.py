@@ -27,9 +27,14 @@ class CompileTimes:
     def __len__(self) -> int:
         return len(self.phases)
 
-    def seconds(self) -> dict[str, float]:
-        """Seconds by phase name."""
-        return {phase.name: phase.seconds for phase in self.phases}
+    def since(self, earlier: "CompileTimes") -> "CompileTimes":
+        """What was spent after `earlier` was taken; phases that did not run are left out."""
+        before = {phase.name: phase for phase in earlier}
+        spent = []
+        for phase in self.phases:
+            seconds, runs = before.get(phase.name, Phase(phase.name, 0.0, 0))[1:]
+            spent.append(Phase(phase.name, phase.seconds - seconds, phase.runs - runs))
+        return CompileTimes(tuple(phase for phase in spent if phase.runs > 0))
 
     def __str__(self) -> str:
         width = max([len("phase"), *(len(phase.name) for phase in self.phases)])

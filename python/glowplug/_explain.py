@@ -130,24 +130,19 @@ def explain(fn: Any) -> Callable[..., Explanation]:
 
     def explained(*args: Any, **kwargs: Any) -> Explanation:
         entry = make_entry(model, config)
-        before = compile_times().seconds()
+        before = compile_times()
         entry(*args, **kwargs)
         return explanation_of(entry, since=before)
 
     return explained
 
 
-def explanation_of(entry: _C.Entry, since: dict[str, float] | None = None) -> Explanation:
-    """The explanation of what `entry` has recorded so far; times count from `since` on."""
+def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
+    """The explanation of what `entry` has recorded so far; times are those spent after `since`."""
     facts = entry.describe()
     traces = facts["traces"]
     refusal = facts["eager"]
     breaks = [b for trace in traces for b in trace["breaks"]] + ([refusal] if refusal else [])
-    before = since or {}
-    spent = [
-        phase._replace(seconds=phase.seconds - before.get(phase.name, 0.0))
-        for phase in compile_times()
-    ]
     return Explanation(
         name=facts["name"],
         op_names=[list(ops) for trace in traces for ops in trace["op_names"]],
@@ -158,7 +153,7 @@ def explanation_of(entry: _C.Entry, since: dict[str, float] | None = None) -> Ex
         ],
         record_s=sum(trace["record_s"] for trace in traces),
         refusal=refusal,
-        times=CompileTimes(tuple(phase for phase in spent if phase.seconds > 0)),
+        times=compile_times().since(since),
         traces=[trace["text"] for trace in traces],
     )
 

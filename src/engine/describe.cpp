@@ -77,7 +77,8 @@ Ref traceDict(const CompiledTrace& trace) {
   int64_t forks = 0;
   for (const ir::Event& event : t.events) forks += event.kind == ir::EventKind::Fork;
   DictBuilder dict;
-  dict.set("graphs", static_cast<int64_t>(trace.plan->segments().size()));
+  dict.set("graphs", static_cast<int64_t>(graphCount(trace)));
+  dict.set("segments", static_cast<int64_t>(trace.plan->segments().size()));
   dict.set("ops", ops.take());
   dict.set("op_names", names.take());
   dict.set("breaks", breaks.take());
@@ -136,6 +137,18 @@ void fillTexts(const CompiledTrace& trace) {
   for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
     t.objectTexts.push_back(
         cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
+}
+
+size_t graphCount(const CompiledTrace& trace) {
+  size_t graphs = 0;
+  bool open = false;
+  for (const ir::Event& event : trace.recording->trace.events) {
+    if (event.kind == ir::EventKind::Opaque && !event.logOnly) open = false;
+    if (event.kind != ir::EventKind::Op || open) continue;
+    open = true;
+    graphs++;
+  }
+  return graphs;
 }
 
 void addPhaseTime(const char* phase, double seconds) {

@@ -361,7 +361,7 @@ PyObject* Entry::install(std::shared_ptr<trace::Recording> recording, const guar
   group->traces.push_back(compiled);
   addPhaseTime("build", static_cast<double>(now() - start) * 1e-9);
   counters().add(Stat::recordings);
-  counters().add(Stat::unique_graphs, compiled->plan->segments().size());
+  counters().add(Stat::unique_graphs, graphCount(*compiled));
   for (const auto& segment : compiled->plan->segments())
     counters().add(Stat::ops_recorded, segment.operators);
   if (compiled->fork) counters().add(Stat::forks);

@@ -113,6 +113,9 @@ std::vector<PhaseTime> phaseTimes();
 void addPhaseTime(const char* phase, double seconds);
 void resetPhaseTimes();
 
+// Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments, but the
+// program goes on without Python in between.
+size_t graphCount(const CompiledTrace& trace);
 // The texts of what the trace names, which are made only when somebody wants to read them.
 void fillTexts(const CompiledTrace& trace);
 // The entry as a dict for reports; new reference. bindings/ documents its keys.

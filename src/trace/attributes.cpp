@@ -129,6 +129,7 @@ SourceId Recorder::readTypeAttr(PyObject* object, PyObject* name) {
   auto* type = reinterpret_cast<PyTypeObject*>(object);
   PyTypeObject* meta = Py_TYPE(object);
   PyObject* onMeta = typeAttr(meta, name);
+  if (named(name, "__dict__")) classDicts_.insert(type->tp_dict);
   if (onMeta && Py_TYPE(onMeta)->tp_descr_get && Py_TYPE(onMeta)->tp_descr_set) return SourceId();
   PyObject* value = typeAttr(type, name);
   if (!value || Py_TYPE(value)->tp_descr_get || isConstant(value) || isPinnable(value))

@@ -13,6 +13,7 @@ enum class CalleeKind {
   Tensor,        // tensor operators: arguments are read deeply, operators arrive from the dispatcher
   TensorQuery,   // a function of a tensor's metadata
   TensorSizes,   // ... of its sizes
+  TensorContiguous,  // an operator, or the tensor itself, by its sizes and strides
   TensorData,    // gives a tensor's data to Python
   TensorItem,    // ... as one number
   Pure,          // reads its arguments deeply, keeps and changes nothing; result constant or fresh

@@ -215,6 +215,7 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::Tensor:
     case CalleeKind::TensorQuery:
     case CalleeKind::TensorSizes:
+    case CalleeKind::TensorContiguous:
     case CalleeKind::TensorData:
     case CalleeKind::TensorItem:
       return callTensor(callee, model, args, invoke);
@@ -352,6 +353,7 @@ PyObject* Recorder::callTensor(PyObject* callee, const Callee& model, const Argu
     case CalleeKind::TensorQuery:
       return invoke();
     case CalleeKind::TensorSizes:
+    case CalleeKind::TensorContiguous:
       if (onTensor) useSizes(self);
       return invoke();
     case CalleeKind::TensorData:
@@ -490,14 +492,15 @@ PyObject* Recorder::callLogOnly(PyObject* callee, const Arguments& args, const I
   for (size_t i = 0; i < args.count(); i++) event.recipes.push_back(recipe(args.values[i]));
   std::swap(outer, recipes_);
   if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
+  ops_->syncState();
   PyObject* result;
   {
     EvaluationPause pause;
     aten::OpRecorder::Pause opsPause;
     result = invoke();
   }
+  ops_->acceptState();
   if (!result || !active_) return result;
-  ops_->syncState();
   if (PyFloat_CheckExact(result)) {
     common::ValueId value(trace().values.size());
     trace().values.push_back({ir::ValueKind::Object, SourceId(), common::MetaId(), false});

@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cpython/object_fields.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
 
@@ -86,8 +87,24 @@ void Recorder::readSnapshot(PyObject* container, Provenance::Written& written) {
   }
 }
 
+// The dict behind a mapping proxy, with its path; other objects are given back as they are. The dict of a
+// class cannot be guarded as a container: look-ups on classes go another way.
+PyObject* Recorder::behindProxy(PyObject* object) {
+  if (!active_ || !Py_IS_TYPE(object, wellKnown().mappingProxy)) return object;
+  PyObject* target = cpython::proxyTarget(object);
+  if (classDicts_.count(target)) {
+    refuse("unguardable", "the __dict__ of a class is read");
+    return object;
+  }
+  SourceId source = provenance_.find(object);
+  if (source.valid() && !provenance_.find(target).valid())
+    noteLoad(child(source, StepKind::ProxyTarget), target);
+  return target;
+}
+
 void Recorder::readAll(PyObject* container) {
   if (!active_ || isConstant(container)) return;
+  container = behindProxy(container);
   if (Py_IS_TYPE(container, &PyDictKeys_Type) || Py_IS_TYPE(container, &PyDictValues_Type) ||
       Py_IS_TYPE(container, &PyDictItems_Type)) {
     PyObject* dict = reinterpret_cast<_PyDictViewObject*>(container)->dv_dict
@@ -135,6 +152,7 @@ void Recorder::readAll(PyObject* container) {
 
 void Recorder::readLength(PyObject* container) {
   if (!active_) return;
+  container = behindProxy(container);
   SourceId source = provenance_.find(container);
   if (!source.valid() || isConstant(container)) return;
   if (!isKnownContainer(container)) return;  // __len__ / __bool__ in Python, evaluated
@@ -146,8 +164,7 @@ void Recorder::readLength(PyObject* container) {
 
 void Recorder::readItem(PyObject* container, PyObject* key) {
   if (!active_) return;
-  if (Py_IS_TYPE(container, wellKnown().mappingProxy))
-    return refuse("unguardable", "an item of a class's __dict__");
+  container = behindProxy(container);
   SourceId source = provenance_.find(container);
   if (PyType_Check(container) || !source.valid()) return;
   PyTypeObject* type = Py_TYPE(container);
@@ -225,7 +242,8 @@ void Recorder::deepRead(PyObject* object, std::unordered_set<PyObject*>& seen) {
     if (auto* dict = reinterpret_cast<_PyDictViewObject*>(object)->dv_dict)
       deepRead(reinterpret_cast<PyObject*>(dict), seen);
   } else if (type == wellKnown().mappingProxy) {
-    refuse("unguardable", "a class's __dict__");
+    PyObject* target = behindProxy(object);
+    if (target != object) deepRead(target, seen);
   }
 }
 
@@ -379,8 +397,8 @@ int Recorder::unpack(PyObject* iterable, int before, int after, PyObject** out) 
 int Recorder::contains(PyObject* container, PyObject* item) {
   if (!active_) return Operations::contains(container, item);
   useScalar(item);
-  if (PyDict_Check(container)) {
-    readKey(container, item);
+  if (PyObject* target = behindProxy(container); PyDict_Check(target)) {
+    readKey(target, item);
   } else if (PyAnySet_Check(container)) {
     readMember(container, item);
   } else if (aten::isTensor(container)) {

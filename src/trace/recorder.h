@@ -152,6 +152,7 @@ class Recorder final : public Operations, public aten::OpSink {
 
   // --- containers.cpp: reads of and writes to containers that came from outside
   void readKey(PyObject* dict, PyObject* key);
+  PyObject* behindProxy(PyObject* object);
   void readAll(PyObject* container);       // length or keys, and every item
   void readMember(PyObject* set, PyObject* item);
   void readLength(PyObject* container);
@@ -224,6 +225,7 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
   bool expectScalar_ = false;              // a callee that hands the number on to the program is running
   std::unordered_set<uint32_t> clocks_;    // values that are clock readings
+  std::unordered_set<PyObject*> classDicts_;  // the dicts of classes whose __dict__ was read
   // Context variables set in this call, with what they held before (nothing: no value).
   std::vector<std::pair<cpython::Ref, cpython::Ref>> contextVariables_;
   std::unordered_set<uint32_t> sized_;     // values whose sizes are guarded

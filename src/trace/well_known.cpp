@@ -65,6 +65,7 @@ bool isInherited(PyTypeObject* type, const char* name) {
 const WellKnown& wellKnown() {
   static const WellKnown* known = [] {
     auto* made = new WellKnown();
+    pythonSlots();  // runs Python code, which must not happen inside a recording
     made->dtype = importType("torch", "dtype");
     made->device = importType("torch", "device");
     made->layout = importType("torch", "layout");

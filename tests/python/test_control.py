@@ -122,6 +122,9 @@ def test_compile_times_name_phases():
     assert all(phase.seconds >= 0 and phase.runs >= 1 for phase in times)
     text = str(times)
     assert all(phase.name in text for phase in times)
+    glowplug.compile(plus_one)(torch.ones(2))
+    later = glowplug.compile_times().since(times)
+    assert {phase.name: phase.runs for phase in later} == {"capture": 1, "build": 1}
 
 
 def test_wait_returns_at_once():

@@ -82,6 +82,7 @@ def test_an_exception_of_the_call_comes_through():
         glowplug.explain(f)(torch.ones(2))
 
 
+@pytest.mark.filterwarnings("ignore:coroutine")
 def test_what_stays_eager_says_why():
     async def later(x):
         return x
