@@ -75,21 +75,34 @@ def _compiled_at_first_call(backend: Callable[..., Any], module: fx.GraphModule)
 def to_graph_module(graph: dict[str, Any]) -> fx.GraphModule:
     """The segment as a graph module: takes the segment's inputs, returns a tuple of its outputs."""
     built = fx.Graph()
+    constants: dict[str, torch.Tensor] = {}
     values = {
         value: built.placeholder(f"input_{position}")
         for position, (value, _) in enumerate(graph["inputs"])
     }
     for op in graph["ops"]:
-        _add_op(built, values, op)
+        _add_op(built, values, constants, op)
     built.output(tuple(values[value] for value in graph["outputs"]))
-    return fx.GraphModule({}, built, class_name="GlowplugSegment")
+    return fx.GraphModule(constants, built, class_name="GlowplugSegment")
 
 
-def _add_op(built: fx.Graph, values: dict[int, fx.Node], op: dict[str, Any]) -> None:
+def _add_op(
+    built: fx.Graph,
+    values: dict[int, fx.Node],
+    constants: dict[str, torch.Tensor],
+    op: dict[str, Any],
+) -> None:
     target = overload(op["target"])
+    if target is torch.ops.aten.lift_fresh.default and isinstance(op["args"][0], torch.Tensor):
+        # Each call makes the tensor anew: what is written to it must not reach the constant.
+        target = torch.ops.aten.lift_fresh_copy.default
     args, kwargs = [], {}
     for value, (name, kind, keyword) in zip(op["args"], _parameters(target), strict=False):
-        argument = _argument(value, kind, values)
+        if isinstance(value, torch.Tensor):
+            constants[f"constant_{len(constants)}"] = value
+            argument = built.get_attr(f"constant_{len(constants) - 1}")
+        else:
+            argument = _argument(value, kind, values)
         if keyword:
             kwargs[name] = argument
         else:

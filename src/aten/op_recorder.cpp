@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+
 #include "aten/op_recorder_impl.h"
 #include "common/check.h"
 
@@ -112,6 +116,23 @@ bool OpRecorder::isDataDependent(PyObject* tensor) const {
   return value.valid() && impl_->trace.values[value.index()].dataDependent;
 }
 
+// Whether the operator raises or not follows from the sizes and dtypes of its operands, which are guarded.
+// Operators that look at their operands' data (indices, singular matrices...) are not among them.
+static bool raisesByMetadata(const c10::OperatorHandle& op, const ir::Trace& trace) {
+  static const std::unordered_set<std::string_view> names = {
+      "aten::view", "aten::reshape", "aten::select", "aten::slice", "aten::narrow", "aten::expand",
+      "aten::permute", "aten::transpose", "aten::t", "aten::squeeze", "aten::unsqueeze",
+      "aten::flatten", "aten::unflatten", "aten::split", "aten::chunk", "aten::unbind", "aten::cat",
+      "aten::stack", "aten::matmul", "aten::mm", "aten::bmm", "aten::mv", "aten::dot",
+      "aten::addmm", "aten::baddbmm", "aten::linear", "aten::conv1d", "aten::conv2d",
+      "aten::conv3d", "aten::add", "aten::sub", "aten::mul", "aten::div", "aten::pow",
+      "aten::where", "aten::sum", "aten::mean", "aten::softmax", "aten::layer_norm",
+      "aten::broadcast_to", "aten::view_as", "aten::expand_as", "aten::reshape_as"};
+  if (!names.count(op.operator_name().name)) return false;
+  return std::none_of(trace.values.begin(), trace.values.end(),
+                      [](const ir::Value& value) { return value.dataDependent; });
+}
+
 void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   if (refused) {
     c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
@@ -129,8 +150,9 @@ void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* st
   } catch (const std::exception& error) {
     py::gil_scoped_acquire gil;
     sink.leaveOperator();
-    // The program may catch it; at replay the operator would not even run.
-    refuse("operator_raised", c10::toString(op.operator_name()));
+    // The program may catch it; at replay the operator would not even run. That is right only where
+    // what is guarded decides that it raises.
+    if (!raisesByMetadata(op, trace)) refuse("operator_raised", c10::toString(op.operator_name()));
     throw;
   }
   py::gil_scoped_acquire gil;

@@ -294,22 +294,22 @@ std::string StateSnapshot::difference() const {
 }
 
 const char* bypassReason() {
-  if (c10::impl::dispatch_mode_enabled()) return "a TorchDispatchMode is active";
-  if (at::impl::torch_function_mode_enabled()) return "a TorchFunctionMode is active";
+  if (c10::impl::dispatch_mode_enabled()) return "dispatch_mode";
+  if (at::impl::torch_function_mode_enabled()) return "function_mode";
   if (at::impl::PythonTorchFunctionTLS::get_disabled_state() !=
       at::impl::TorchFunctionDisabledState::ENABLED) {
-    return "__torch_function__ is disabled";
+    return "function_mode";
   }
   auto keys = c10::impl::tls_local_dispatch_key_set();
   if (keys.included_.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) {
-    return "inside a functorch transform (vmap, grad, ...)";
+    return "functorch";
   }
-  if (isRecording()) return "another recording is under way on this thread";
-  if (torch::jit::tracer::isTracing()) return "torch.jit is tracing";
-  if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly detection is on";
+  if (isRecording()) return "nested_call";
+  if (torch::jit::tracer::isTracing()) return "jit_tracing";
+  if (torch::autograd::AnomalyMode::is_enabled()) return "anomaly_mode";
   const auto& hooks = at::SavedTensorDefaultHooks::get_tls_state();
-  if (!hooks.stack.empty()) return "default hooks for saved tensors are set";
-  if (torch::autograd::get_current_graph_task_id() != -1) return "inside a backward pass";
+  if (!hooks.stack.empty()) return "saved_tensor_hooks";
+  if (torch::autograd::get_current_graph_task_id() != -1) return "inside_backward";
   return nullptr;
 }
 

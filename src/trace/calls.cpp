@@ -51,11 +51,12 @@ void Recorder::deepReadAll(const Arguments& args) {
 }
 
 // A tensor that came out of a C call must be one the dispatcher showed us.
-void Recorder::noteTensorResult(PyObject* result, const std::string& callee) {
+void Recorder::noteTensorResult(PyObject* result, PyObject* callee) {
   if (!active_ || !result) return;
   if (aten::isTensor(result)) {
     if (!ops_->find(result).valid())
-      refuse("unknown_tensor", fmt::format("returned by {}", callee));
+      refuse("unknown_tensor",
+             fmt::format("returned by {}", callee ? calleeName(callee) : "an operator"));
   } else if (PyTuple_Check(result)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(result); i++)
       noteTensorResult(PyTuple_GET_ITEM(result, i), callee);
@@ -230,7 +231,7 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       }
       deepReadAll(args);
       PyObject* result = invoke();
-      noteTensorResult(result, calleeName(callee));
+      noteTensorResult(result, callee);
       return result;
     }
     case CalleeKind::Shallow:
@@ -363,8 +364,8 @@ PyObject* Recorder::callTensor(PyObject* callee, const Callee& model, const Argu
       expectScalar_ = true;
       PyObject* result = invoke();
       expectScalar_ = false;
-      if (!active_) return result;
-      if (result && PyFloat_CheckExact(result) && pendingScalars_.size() == 1) {
+      if (!active_ || !result) return result;
+      if (PyFloat_CheckExact(result) && pendingScalars_.size() == 1) {
         // The float object is new: its identity carries the value on to where it is used.
         scalars_[result] = pendingScalars_[0].first;
         scalarObjects_.push_back(Ref::borrow(result));
@@ -379,7 +380,7 @@ PyObject* Recorder::callTensor(PyObject* callee, const Callee& model, const Argu
   }
   deepReadAll(args);
   PyObject* result = invoke();
-  noteTensorResult(result, calleeName(callee));
+  noteTensorResult(result, callee);
   return result;
 }
 

@@ -309,7 +309,7 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
       useSizes(container);
     deepRead(key);
     PyObject* result = Operations::loadItem(container, key);
-    noteTensorResult(result, "tensor[...]");
+    noteTensorResult(result, nullptr);
     return result;
   }
   if (!scalars_.empty()) deepRead(key);
@@ -380,7 +380,7 @@ PyObject* Recorder::next(PyObject* iterator) {
   if (provenance_.find(iterator).valid() && !(Py_TYPE(iterator)->tp_flags & Py_TPFLAGS_HEAPTYPE))
     refuse("generator_input", Py_TYPE(iterator)->tp_name);
   PyObject* item = Operations::next(iterator);
-  if (item && aten::isTensor(item)) noteTensorResult(item, "next");
+  if (item && aten::isTensor(item)) noteTensorResult(item, nullptr);
   return item;
 }
 

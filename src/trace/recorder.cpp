@@ -302,7 +302,7 @@ PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
     if (left != right && !aten::isTensor(left) && !aten::isTensor(right)) is(left, right);
   }
   PyObject* result = Operations::compare(op, left, right);
-  if (result && active_ && aten::isTensor(result)) noteTensorResult(result, "comparison");
+  if (result && active_ && aten::isTensor(result)) noteTensorResult(result, nullptr);
   return result;
 }
 
@@ -326,7 +326,7 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
     }
   }
   PyObject* result = Operations::binary(op, left, right);
-  if (result && active_ && aten::isTensor(result)) noteTensorResult(result, "operator");
+  if (result && active_ && aten::isTensor(result)) noteTensorResult(result, nullptr);
   return result;
 }
 

@@ -186,7 +186,7 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
   void deepReadAll(const Arguments& args);
-  void noteTensorResult(PyObject* result, const std::string& callee);
+  void noteTensorResult(PyObject* result, PyObject* callee);
 
   // --- recipes.cpp
   common::RecipeId recipe(PyObject* object);
