@@ -14,6 +14,5 @@ cmake -S . -B build/sanitize -G Ninja -DPython_EXECUTABLE="$PWD/.venv/bin/python
   || { cat build/sanitize.log; exit 1; }
 cmake --build build/sanitize -j "$jobs"
 # An undefined operation must fail the test, not only print.
-export ASAN_OPTIONS=detect_leaks=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 ctest --test-dir build/sanitize -j "$jobs" --output-on-failure "$@"

@@ -56,13 +56,29 @@ PyObject** slotAddress(PyObject* object, PyObject* name) {
 
 PyObject** cellAddress(PyObject* cell) { return &reinterpret_cast<PyCellObject*>(cell)->ob_ref; }
 
-PyObject* proxyTarget(PyObject* mappingProxy) {
-  return reinterpret_cast<MappingProxyObject*>(mappingProxy)->mapping;
+PyObject** proxyTargetAddress(PyObject* mappingProxy) {
+  return &reinterpret_cast<MappingProxyObject*>(mappingProxy)->mapping;
+}
+
+PyObject** methodSelfAddress(PyObject* method) {
+  if (PyMethod_Check(method)) return &reinterpret_cast<PyMethodObject*>(method)->im_self;
+  if (PyCFunction_Check(method)) return &reinterpret_cast<PyCFunctionObject*>(method)->m_self;
+  return nullptr;
+}
+
+PyObject** methodFunctionAddress(PyObject* method) {
+  if (!PyMethod_Check(method)) return nullptr;
+  return &reinterpret_cast<PyMethodObject*>(method)->im_func;
+}
+
+Py_ssize_t* dictSizeAddress(PyObject* dict) {
+  return &reinterpret_cast<PyDictObject*>(dict)->ma_used;
 }
 
 FunctionFields functionFields(PyObject* function) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
-  return {&f->func_code, &f->func_defaults, &f->func_kwdefaults};
+  return {&f->func_code,    &f->func_defaults, &f->func_kwdefaults,
+          &f->func_globals, &f->func_builtins, &f->func_closure};
 }
 
 ListFields listFields(PyObject* list) {

@@ -16,14 +16,23 @@ bool hasNoInstanceDict(PyTypeObject* type);
 PyObject** slotAddress(PyObject* object, PyObject* name);
 
 PyObject** cellAddress(PyObject* cell);
-PyObject* proxyTarget(PyObject* mappingProxy);
+PyObject** proxyTargetAddress(PyObject* mappingProxy);
 
 struct FunctionFields {
   PyObject** code;
   PyObject** defaults;
   PyObject** kwdefaults;
+  // For the life of the function:
+  PyObject** globals;
+  PyObject** builtins;
+  PyObject** closure;
 };
 FunctionFields functionFields(PyObject* function);
+// Of a bound method, also one of a builtin; nullptr for anything else. For the life of the method.
+PyObject** methodSelfAddress(PyObject* method);
+PyObject** methodFunctionAddress(PyObject* method);
+
+Py_ssize_t* dictSizeAddress(PyObject* dict);
 
 struct ListFields {
   Py_ssize_t* size;

@@ -6,7 +6,7 @@
 
 namespace glowplug::cpython {
 
-// An owned reference to a Python object, or nothing. The GIL must be held to make, copy or drop one.
+// An owned reference to a Python object, or nothing. The GIL must be held to make, copy or drop it.
 class Ref {
  public:
   Ref() = default;

@@ -277,7 +277,7 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing) {
     }
     bool& flag_;
   };
-  trace::Recorder recorder(name_, {static_cast<size_t>(options_.maxEvents)});
+  trace::Recorder recorder(name_, {static_cast<size_t>(options_.maxEvents), options_.audit});
   Ref result;
   int64_t start = now();
   {

@@ -2,9 +2,11 @@
 //
 // "Steadfast" is said of an object that is known, once the comparisons made for its parents have
 // passed, to be the very object of the last complete check and not another one at its address: it
-// is held weakly and alive, or is an item of a dict whose version is unchanged, or a part for life
-// of a steadfast object. Only an address known from a word stands for less: then the class is
-// compared before anything in it is read, and what an address cannot tell is compared as such.
+// is held weakly and alive, or is a part for life of a steadfast object. Only an address known from
+// a word stands for less: then the class is compared before anything in it is read, and what an
+// address cannot tell is compared as such. An item of a dict is in between. An unchanged version
+// would make it steadfast; but a dict that was written is passed too when its items are found at
+// the same addresses, of the same classes, with their folded predicates holding.
 
 #include <optional>
 #include <unordered_map>
@@ -35,15 +37,19 @@ class FastCompiler {
     PyObject* object = nullptr;
     bool steadfast = false;
     bool classChecked = false;  // its class has been compared
+    bool answered = false;      // its folded predicates have been
   };
 
+  static Fixed itemOfDict(PyObject* object);
+  static Fixed attributeOfClass(PyObject* object);
   bool needs(const Node& node) const { return node.mask & bit_; }
   bool isPlainRoot(const Node& node) const;
   bool canFix(const Node& node, const Fixed& at) const;
   void fix(Node& node, Fixed at);
   void child(Node& node, const Fixed& parent);
   std::optional<Fixed> fixedChild(Node& node, const Fixed& parent);
-  void predicate(const Node& node, const Predicate& predicate, Fixed& at);
+  std::optional<Fixed> fixedPlace(Node& node, const Fixed& parent);
+  void predicate(const Predicate& predicate, Fixed& at);
   void functionSame(const Predicate& predicate, const Fixed& at);
   void dict(Node& node, Fixed& at);
   void list(Node& node, Fixed& at);
@@ -96,10 +102,18 @@ bool isStepOf(const Node& node, std::initializer_list<StepKind> kinds) {
 
 }  // namespace
 
+FastCompiler::Fixed FastCompiler::itemOfDict(PyObject* object) {
+  return {object, false, object && !classCanChange(Py_TYPE(object)), true};
+}
+
+FastCompiler::Fixed FastCompiler::attributeOfClass(PyObject* object) {
+  return {object, false, object && !classCanChange(Py_TYPE(object)), false};
+}
+
 void FastCompiler::root(Node& node) {
   if (!needs(node)) return;
   const bool argument = isStepOf(node, {StepKind::Arg, StepKind::Kwarg});
-  Fixed at{node.object, true, false};
+  Fixed at{node.object, true};
   HeldObject held = node.step == StepKind::Pinned ? node.pinned : HeldObject::of(node.object);
   const bool knowable = held.isStrong() || held.livenessAddress();
   if (!knowable || (argument && isPlainRoot(node)) || !canFix(node, at)) {
@@ -139,7 +153,7 @@ bool FastCompiler::canFix(const Node& node, const Fixed& at) const {
 
 void FastCompiler::fix(Node& node, Fixed at) {
   fixed_.emplace(&node, at.object);
-  program_.fixed_.push_back({&node, at.object});
+  program_.fixed_.push_back({&node, at.object, Py_TYPE(at.object)});
   for (const auto& predicate : node.predicates)
     if ((predicate->mask & bit_) && predicate->kind == PredicateKind::TypeIs) {
       checkState(predicate->type);
@@ -149,7 +163,7 @@ void FastCompiler::fix(Node& node, Fixed at) {
   if (node.isDict && PyDict_Check(at.object)) dict(node, at);
   if (PyList_Check(at.object)) list(node, at);
   for (const auto& known : node.predicates)
-    if (known->mask & bit_) predicate(node, *known, at);
+    if (known->mask & bit_) predicate(*known, at);
   for (const auto& below : node.children)
     if (needs(*below) && !below->isKey()) {
       checkClass(at);
@@ -187,16 +201,17 @@ void FastCompiler::dict(Node& node, Fixed& at) {
   bool looked = false, ordered = false;
   for (const auto& predicate : node.predicates)
     if (predicate->mask & bit_) {
-      looked |= looksAtKeys(predicate->kind) || predicate->kind == PredicateKind::Length;
+      looked |= looksAtKeys(predicate->kind);
       ordered |= predicate->kind == PredicateKind::DictKeys;
     }
   std::vector<Node*> items, branches;
   for (const auto& below : node.children)
     if (needs(*below) && below->isKey())
-      (canFix(*below, {below->object, true, false}) ? items : branches).push_back(below.get());
+      (canFix(*below, itemOfDict(below->object)) ? items : branches).push_back(below.get());
   if (!looked && items.empty() && branches.empty()) return;
   const auto first = static_cast<uint32_t>(program_.dictItems_.size());
-  for (Node* item : items) program_.dictItems_.push_back({item, item->object});
+  for (Node* item : items)
+    program_.dictItems_.push_back({item, item->object, Py_TYPE(item->object)});
   const auto end = static_cast<uint32_t>(program_.dictItems_.size());
   auto dictWord = [&](const uint64_t* address) {
     program_.dictWords_.push_back(
@@ -205,7 +220,7 @@ void FastCompiler::dict(Node& node, Fixed& at) {
   };
   if (looked || !items.empty()) dictWord(cpython::dictVersionAddress(at.object));
   if (ordered && cpython::isOrderedDict(at.object)) dictWord(cpython::orderStateAddress(at.object));
-  for (Node* item : items) fix(*item, {item->object, true, false});
+  for (Node* item : items) fix(*item, itemOfDict(item->object));
   for (Node* branch : branches) program_.branches_.push_back({branch, at.object});
 }
 
@@ -222,8 +237,8 @@ void FastCompiler::list(Node& node, Fixed& at) {
   if (items) word(fields.items, static_cast<const void*>(*fields.items));
 }
 
-void FastCompiler::predicate(const Node& node, const Predicate& predicate, Fixed& at) {
-  const bool answered = at.steadfast && predicate.folds();
+void FastCompiler::predicate(const Predicate& predicate, Fixed& at) {
+  const bool answered = at.steadfast || at.answered;
   switch (predicate.kind) {
     case PredicateKind::TypeIs:
     case PredicateKind::Missing:
@@ -251,7 +266,10 @@ void FastCompiler::predicate(const Node& node, const Predicate& predicate, Fixed
     case PredicateKind::Length:
       if (PyList_Check(at.object)) return;
       checkClass(at);
-      if (PyDict_Check(at.object) && node.isDict) return;
+      if (PyDict_Check(at.object)) {
+        Py_ssize_t* size = cpython::dictSizeAddress(at.object);
+        return word(size, static_cast<uint64_t>(*size));
+      }
       if (PyTuple_Check(at.object)) {
         if (!at.steadfast)
           word(cpython::sizeAddress(at.object), static_cast<uint64_t>(Py_SIZE(at.object)));
@@ -302,43 +320,53 @@ std::optional<FastCompiler::Fixed> FastCompiler::fixedChild(Node& node, const Fi
   switch (node.step) {
     case StepKind::ListItem:
       pointer(&(*cpython::listFields(parent.object).items)[node.index]);
-      return Fixed{object, false, false};
+      return Fixed{object};
     case StepKind::TupleItem:
-      if (parent.steadfast) return Fixed{object, true, false};
+      if (parent.steadfast) return Fixed{object, true};
       word(cpython::sizeAddress(parent.object), static_cast<uint64_t>(Py_SIZE(parent.object)));
       pointer(cpython::tupleItemAddress(parent.object, node.index));
-      return Fixed{object, false, false};
+      return Fixed{object};
     case StepKind::TypeAttr: {
       auto* type = reinterpret_cast<PyTypeObject*>(parent.object);
       if (!parent.steadfast) return std::nullopt;
-      if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) return Fixed{object, true, false};
+      if (type->tp_flags & Py_TPFLAGS_IMMUTABLETYPE) return Fixed{object, true};
       for (TypeState* state : classOrder_)
         if (state->type() == type) {
-          if (!canFix(node, {object, true, false})) return std::nullopt;
-          classes_[state].push_back({&node, object});
-          return Fixed{object, true, false};
+          if (!canFix(node, attributeOfClass(object))) return std::nullopt;
+          classes_[state].push_back({&node, object, Py_TYPE(object)});
+          return attributeOfClass(object);
         }
       return std::nullopt;
     }
+    case StepKind::Closure: {
+      if (parent.steadfast) return Fixed{object, true};
+      PyObject** closure = cpython::functionFields(parent.object).closure;
+      pointer(closure);
+      word(cpython::sizeAddress(*closure), static_cast<uint64_t>(Py_SIZE(*closure)));
+      pointer(cpython::tupleItemAddress(*closure, node.index));
+      return Fixed{object};
+    }
     case StepKind::Globals:
     case StepKind::Builtins:
-    case StepKind::Closure:
     case StepKind::MethodSelf:
     case StepKind::MethodFunc:
-    case StepKind::ProxyTarget:  // these parts are for life
-      if (!parent.steadfast) return std::nullopt;
-      return Fixed{object, true, false};
+    case StepKind::ProxyTarget:
+      if (parent.steadfast) return Fixed{object, true};  // for life
+      [[fallthrough]];
+    default:
+      return fixedPlace(node, parent);
     case StepKind::InstanceDict:
       // Where the dict stands in objects of variable size depends on the size.
       if (!parent.steadfast && Py_TYPE(parent.object)->tp_itemsize != 0) return std::nullopt;
-      [[fallthrough]];
-    default: {
-      PyObject** place = placeOf(node, parent.object);
-      if (!place || *place != object) return std::nullopt;
-      pointer(place);
-      return Fixed{object, false, false};
-    }
+      return fixedPlace(node, parent);
   }
+}
+
+std::optional<FastCompiler::Fixed> FastCompiler::fixedPlace(Node& node, const Fixed& parent) {
+  PyObject** place = placeOf(node, parent.object);
+  if (!place || *place != node.object) return std::nullopt;
+  pointer(place);
+  return Fixed{node.object};
 }
 
 FastProgram::Place FastCompiler::placeOfNode(Node* node) const {

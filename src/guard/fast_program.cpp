@@ -49,7 +49,8 @@ bool FastProgram::repairClass(ClassCheck& check, Mask bit) {
   if (!(check.state->passing() & bit)) return false;
   for (uint32_t i = check.firstItem; i < check.endItem; i++) {
     const Item& item = classItems_[i];
-    if (_PyType_Lookup(check.state->type(), item.node->key.get()) != item.object) return false;
+    PyObject* now = _PyType_Lookup(check.state->type(), item.node->key.get());
+    if (!now || !item.isAt(now)) return false;
   }
   check.version = check.state->version();
   return true;
@@ -72,7 +73,7 @@ bool FastProgram::repairWord(size_t word, Mask bit) {
   if (found == dictWords_.end() || found->word != word) return false;
   if (!(dictPassing(*found->node, found->dict) & bit)) return false;
   for (uint32_t i = found->firstItem; i < found->endItem; i++)
-    if (dictItems_[i].node->object != dictItems_[i].object) return false;
+    if (!dictItems_[i].isAt(dictItems_[i].node->object)) return false;
   words_[word].expected = *words_[word].address;
   return true;
 }

@@ -32,6 +32,10 @@ class FastProgram {
   struct Item {
     Node* node;
     PyObject* object;
+    PyTypeObject* type;
+    // Whether `now` (alive) stands at that address and is of that class. It need not be the same
+    // object.
+    bool isAt(PyObject* now) const { return now == object && Py_TYPE(now) == type; }
   };
   // A root that is the same object in every call.
   struct FixedRoot {

@@ -71,32 +71,30 @@ PyObject* dequeItem(PyObject* deque, int64_t index) {
   return found;
 }
 
-PyObject* functionPart(const Node& node, PyObject* function) {
+PyObject* closureCell(const Node& node, PyObject* function) {
   if (!PyFunction_Check(function)) return nullptr;
-  auto* f = reinterpret_cast<PyFunctionObject*>(function);
-  switch (node.step) {
-    case StepKind::Globals:
-      return f->func_globals;
-    case StepKind::Builtins:
-      return f->func_builtins;
-    case StepKind::Defaults:
-      return f->func_defaults;
-    case StepKind::Kwdefaults:
-      return f->func_kwdefaults;
-    default:
-      return f->func_closure && inRange(f->func_closure, node.index)
-                 ? PyTuple_GET_ITEM(f->func_closure, node.index)
-                 : nullptr;
-  }
+  PyObject* cells = *cpython::functionFields(function).closure;
+  return cells && inRange(cells, node.index) ? PyTuple_GET_ITEM(cells, node.index) : nullptr;
 }
 
-PyObject* methodPart(const Node& node, PyObject* method) {
-  if (PyMethod_Check(method))
-    return node.step == StepKind::MethodSelf ? PyMethod_GET_SELF(method)
-                                             : PyMethod_GET_FUNCTION(method);
-  if (node.step == StepKind::MethodSelf && PyCFunction_Check(method))
-    return PyCFunction_GET_SELF(method);
-  return nullptr;
+PyObject** functionPlace(const Node& node, PyObject* function) {
+  if (!PyFunction_Check(function)) return nullptr;
+  cpython::FunctionFields fields = cpython::functionFields(function);
+  return node.step == StepKind::Globals    ? fields.globals
+         : node.step == StepKind::Builtins ? fields.builtins
+         : node.step == StepKind::Defaults ? fields.defaults
+                                           : fields.kwdefaults;
+}
+
+PyObject** partialPlace(const Node& node, PyObject* partial) {
+  static PyObject* names[] = {PyUnicode_InternFromString("func"),
+                              PyUnicode_InternFromString("args"),
+                              PyUnicode_InternFromString("keywords")};
+  if (!partialType() || !PyObject_TypeCheck(partial, partialType())) return nullptr;
+  const int which = node.step == StepKind::PartialFunc   ? 0
+                    : node.step == StepKind::PartialArgs ? 1
+                                                         : 2;
+  return cpython::slotAddress(partial, names[which]);
 }
 
 PyObject* contextValue(PyObject* variable, Made& made) {
@@ -139,22 +137,21 @@ PyObject** placeOf(const Node& node, PyObject* parent) {
       return cpython::slotAddress(parent, node.key.get());
     case StepKind::CellContents:
       return PyCell_Check(parent) ? cpython::cellAddress(parent) : nullptr;
+    case StepKind::Globals:
+    case StepKind::Builtins:
     case StepKind::Defaults:
-      return PyFunction_Check(parent) ? cpython::functionFields(parent).defaults : nullptr;
     case StepKind::Kwdefaults:
-      return PyFunction_Check(parent) ? cpython::functionFields(parent).kwdefaults : nullptr;
+      return functionPlace(node, parent);
+    case StepKind::MethodSelf:
+      return cpython::methodSelfAddress(parent);
+    case StepKind::MethodFunc:
+      return cpython::methodFunctionAddress(parent);
     case StepKind::PartialFunc:
     case StepKind::PartialArgs:
-    case StepKind::PartialKwargs: {
-      static PyObject* names[] = {PyUnicode_InternFromString("func"),
-                                  PyUnicode_InternFromString("args"),
-                                  PyUnicode_InternFromString("keywords")};
-      if (!partialType() || !PyObject_TypeCheck(parent, partialType())) return nullptr;
-      const int which = node.step == StepKind::PartialFunc   ? 0
-                        : node.step == StepKind::PartialArgs ? 1
-                                                             : 2;
-      return cpython::slotAddress(parent, names[which]);
-    }
+    case StepKind::PartialKwargs:
+      return partialPlace(node, parent);
+    case StepKind::ProxyTarget:
+      return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxyTargetAddress(parent) : nullptr;
     default:
       return nullptr;
   }
@@ -178,15 +175,8 @@ PyObject* fetchStep(const Node& node, PyObject* parent, Made& made) {
       return PyType_Check(parent)
                  ? _PyType_Lookup(reinterpret_cast<PyTypeObject*>(parent), node.key.get())
                  : nullptr;
-    case StepKind::Globals:
-    case StepKind::Builtins:
     case StepKind::Closure:
-      return functionPart(node, parent);
-    case StepKind::MethodSelf:
-    case StepKind::MethodFunc:
-      return methodPart(node, parent);
-    case StepKind::ProxyTarget:
-      return Py_IS_TYPE(parent, &PyDictProxy_Type) ? cpython::proxyTarget(parent) : nullptr;
+      return closureCell(node, parent);
     case StepKind::TensorGrad:
       return readGrad(parent, made);
     case StepKind::ContextValue:

@@ -129,7 +129,7 @@ Node* Trie::Builder::nodeAt(SourceId id) {
   Node* parent = source.parent.valid() ? nodeAt(source.parent) : nullptr;
   node = &trie_.childOf(parent, source, object(source.object), hold(source.object));
   node->mask |= bit_;
-  if (source.step == StepKind::Pinned) need(node->pinned);
+  if (!node->pinned.isNothing()) need(node->pinned);
   return node;
 }
 

@@ -99,6 +99,12 @@ SourceId Recorder::readAttr(PyObject* object, PyObject* name) {
     }
     return source.valid() ? child(source, StepKind::GetAttr, name) : SourceId();
   }
+  return readGenericAttr(object, source, name);
+}
+
+// object's own way: a data descriptor of the class, the instance dict, anything else of the class.
+SourceId Recorder::readGenericAttr(PyObject* object, SourceId source, PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
   PyObject* descriptor = typeAttr(type, name);
   descrgetfunc get = descriptor ? Py_TYPE(descriptor)->tp_descr_get : nullptr;
   if (get && Py_TYPE(descriptor)->tp_descr_set) {
@@ -168,7 +174,7 @@ PyObject* Recorder::loadAttr(PyObject* object, PyObject* name) {
   SourceId place = readAttr(object, name);
   PyObject* result = Operations::loadAttr(object, name);
   if (result && place.valid()) noteLoad(place, result);
-  return result;
+  return audited(result, "attribute", name);
 }
 
 int Recorder::loadMethod(PyObject* object, PyObject* name, PyObject** method) {
@@ -181,6 +187,7 @@ int Recorder::loadMethod(PyObject* object, PyObject* name, PyObject** method) {
   SourceId place = readAttr(object, name);
   int unbound = Operations::loadMethod(object, name, method);
   if (unbound == 0 && place.valid()) noteLoad(place, *method);
+  if (unbound == 0) audited(*method, "attribute", name);
   return unbound;
 }
 

@@ -69,8 +69,9 @@ void Recorder::noteTensorResult(PyObject* result, PyObject* callee) {
 PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   if (!active_) return Operations::call(callee, args, nargsf, kwnames);
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
-  return dispatch(callee, arguments,
-                  [&] { return Operations::call(callee, args, nargsf, kwnames); });
+  PyObject* result = dispatch(callee, arguments,
+                              [&] { return Operations::call(callee, args, nargsf, kwnames); });
+  return audited(result, "a call of", callee);
 }
 
 PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
@@ -88,7 +89,9 @@ PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
     while (PyDict_Next(dict, &position, &key, &value)) values.push_back(value);
   }
   Arguments arguments{values.data(), static_cast<size_t>(PyTuple_GET_SIZE(tuple)), names.get()};
-  return dispatch(callee, arguments, [&] { return Operations::callEx(callee, tuple, dict); });
+  PyObject* result =
+      dispatch(callee, arguments, [&] { return Operations::callEx(callee, tuple, dict); });
+  return audited(result, "a call of", callee);
 }
 
 PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke) {
@@ -273,18 +276,8 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       if (first && isSourced(first) && !(Py_TYPE(first)->tp_flags & Py_TPFLAGS_HEAPTYPE))
         refuse("generator_input", Py_TYPE(first)->tp_name);
       return invoke();
-    case CalleeKind::Identity: {
-      SourceId source = first ? provenance_.find(first) : SourceId();
-      if (source.valid() && !isConstant(first) && !isPinnable(first)) {
-        if (aten::isTensor(first) || !PyType_SUPPORTS_WEAKREFS(Py_TYPE(first)))
-          refuse("unguardable", "the address of an object (id, hash)");
-        else
-          guard(ir::PredicateKind::IdentityIs, source, first);
-      } else if (first && PyTuple_Check(first)) {
-        deepRead(first);
-      }
-      return invoke();
-    }
+    case CalleeKind::Identity:
+      return first ? callIdentity(first, invoke) : invoke();
     case CalleeKind::GetAttr:
     case CalleeKind::SetAttr:
     case CalleeKind::DelAttr:
@@ -295,6 +288,30 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     default:
       return callContainer(callee, model, args, invoke);
   }
+}
+
+// id() and hash() by address. The number differs from call to call; what a program does with it
+// depends only on which of the objects it asked about are the same, so that is what is guarded. The
+// number itself must not leave the call.
+PyObject* Recorder::callIdentity(PyObject* object, const Invoke& invoke) {
+  SourceId source = provenance_.find(object);
+  if (PyTuple_Check(object)) deepRead(object);
+  if (source.valid() && !isConstant(object) && !isPinnable(object)) {
+    constexpr size_t kMostObjects = 200;
+    if (identified_.size() >= kMostObjects)
+      refuse("unguardable", "the addresses (id, hash) of very many objects");
+    bool known = false;
+    for (PyObject* other : identified_) {
+      known |= other == object;
+      if (other != object && Py_TYPE(other) == Py_TYPE(object))
+        guardOther(ir::PredicateKind::NotSameAs, source, provenance_.find(other));
+    }
+    if (!known) identified_.push_back(object);
+  }
+  PyObject* result = invoke();
+  if (result && PyLong_CheckExact(result) && !isConstant(object))
+    addresses_.insert(PyLong_AsUnsignedLongLongMask(result));
+  return result;
 }
 
 PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args, const Invoke& invoke) {
@@ -330,7 +347,8 @@ PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args, co
     if (!value) PyErr_Clear();
     return invoke();
   }
-  SourceId place = readAttr(target, name);
+  bool direct = model.kind == CalleeKind::GenericGetAttr && !PyType_Check(target);
+  SourceId place = direct ? readGenericAttr(target, sourceOf(target), name) : readAttr(target, name);
   PyObject* result = invoke();
   // hasattr gives a bool; what it found was guarded by the look-up, or is pinned here.
   if (!result || !active_ || !place.valid()) return result;

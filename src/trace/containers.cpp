@@ -91,7 +91,7 @@ void Recorder::readSnapshot(PyObject* container, Provenance::Written& written) {
 // class cannot be guarded as a container: look-ups on classes go another way.
 PyObject* Recorder::behindProxy(PyObject* object) {
   if (!active_ || !Py_IS_TYPE(object, wellKnown().mappingProxy)) return object;
-  PyObject* target = cpython::proxyTarget(object);
+  PyObject* target = *cpython::proxyTargetAddress(object);
   if (classDicts_.count(target)) {
     refuse("unguardable", "the __dict__ of a class is read");
     return object;
@@ -314,7 +314,7 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
   }
   if (!scalars_.empty()) deepRead(key);
   readItem(container, key);
-  return Operations::loadItem(container, key);
+  return audited(Operations::loadItem(container, key), "an item");
 }
 
 int Recorder::storeItem(PyObject* container, PyObject* key, PyObject* value) {
@@ -381,7 +381,13 @@ PyObject* Recorder::next(PyObject* iterator) {
     refuse("generator_input", Py_TYPE(iterator)->tp_name);
   PyObject* item = Operations::next(iterator);
   if (item && aten::isTensor(item)) noteTensorResult(item, nullptr);
-  return item;
+  return audited(item, "an iteration");
+}
+
+PySendResult Recorder::send(PyObject* receiver, PyObject* value, PyObject** result) {
+  if (active_ && provenance_.find(receiver).valid())
+    refuse("generator_input", Py_TYPE(receiver)->tp_name);
+  return Operations::send(receiver, value, result);
 }
 
 PyObject* Recorder::yieldFromIter(PyObject* iterable, cpython::FrameView frame) {
@@ -391,7 +397,9 @@ PyObject* Recorder::yieldFromIter(PyObject* iterable, cpython::FrameView frame) 
 
 int Recorder::unpack(PyObject* iterable, int before, int after, PyObject** out) {
   if (active_) readAll(iterable);
-  return Operations::unpack(iterable, before, after, out);
+  int status = Operations::unpack(iterable, before, after, out);
+  for (int i = 0; status == 0 && i < before; i++) audited(out[i], "unpacking");
+  return status;
 }
 
 int Recorder::contains(PyObject* container, PyObject* item) {

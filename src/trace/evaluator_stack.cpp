@@ -106,6 +106,7 @@ void switchTo(const Stack& stack, Call* call) {
   __sanitizer_start_switch_fiber(&fake, stack.bottom(), stack.size());
 #endif
   swapcontext(&call->caller, &callee);
+  threadStack.starting = nullptr;
 #if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif

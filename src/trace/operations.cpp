@@ -317,6 +317,8 @@ PyObject* Operations::formatValue(PyObject* value, int conversion, PyObject* spe
     case 3:
       converted = Ref::steal(PyObject_ASCII(value));
       break;
+    default:
+      PyErr_Format(PyExc_SystemError, "unexpected conversion flag %d", conversion);
   }
   if (!converted) return nullptr;
   if (!spec && PyUnicode_CheckExact(converted.get())) return converted.release();

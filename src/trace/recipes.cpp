@@ -181,6 +181,11 @@ RecipeId Recorder::recipe(PyObject* object) {
     made.value = scalar->second;
     return addRecipe(std::move(made), nullptr);
   }
+  if (!addresses_.empty() && PyLong_CheckExact(object) &&
+      addresses_.count(PyLong_AsUnsignedLongLongMask(object))) {
+    refuse("unguardable", "the address of an object (id, hash) leaves the call");
+    return {};
+  }
   if (isConstant(object)) return constRecipe(object);
   if (aten::isTensor(object)) return tensorRecipe(object);
   if (auto known = recipes_.find(object); known != recipes_.end()) return known->second;

@@ -82,6 +82,7 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
   active_ = true;
   recording_->state.emplace();
   wellKnown();
+  startAudit();
   bindRoots(callee, args, positional, kwnames);
   Ref result;
   {
@@ -129,6 +130,9 @@ void Recorder::leaveFrame(cpython::FrameView frame, PyObject*, bool) {
   if (!frames_.empty() && frames_.back() == frame.raw()) frames_.pop_back();
 }
 
+// The default evaluator takes the frame over: nothing of it is seen.
+void Recorder::delegateFrame(cpython::FrameView) { refuse("tracer_active", "set inside the call"); }
+
 void Recorder::madeFunction(PyObject* function) {
   if (active_) provenance_.addFreshFunction(function);
 }
@@ -141,7 +145,7 @@ PyObject* Recorder::loadGlobal(cpython::FrameView frame, PyObject* name) {
   PyObject* globals = frame.globals();
   if (!provenance_.firstGlobal(globals, name)) return result;
   noteGlobal(globals, frame.builtins(), name, result);
-  return result;
+  return audited(result, "global", name);
 }
 
 void Recorder::noteGlobal(PyObject* globals, PyObject* builtins, PyObject* name, PyObject* value) {

@@ -35,6 +35,7 @@ class Recorder final : public Operations, public aten::OpSink {
  public:
   struct Limits {
     size_t events = 100000;
+    bool audit = false;  // refuse when an object from outside is met without a known source
   };
 
   Recorder(std::string name, Limits limits);
@@ -51,6 +52,7 @@ class Recorder final : public Operations, public aten::OpSink {
   // Operations
   void enterFrame(cpython::FrameView frame, bool resumed) override;
   void leaveFrame(cpython::FrameView frame, PyObject* result, bool yielded) override;
+  void delegateFrame(cpython::FrameView frame) override;
   PyObject* loadGlobal(cpython::FrameView frame, PyObject* name) override;
   PyObject* loadName(cpython::FrameView frame, PyObject* name) override;
   int storeName(cpython::FrameView frame, PyObject* name, PyObject* value) override;
@@ -75,6 +77,7 @@ class Recorder final : public Operations, public aten::OpSink {
   int contains(PyObject* container, PyObject* item) override;
   PyObject* iter(PyObject* iterable) override;
   PyObject* next(PyObject* iterator) override;
+  PySendResult send(PyObject* receiver, PyObject* value, PyObject** result) override;
   PyObject* yieldFromIter(PyObject* iterable, cpython::FrameView frame) override;
   int unpack(PyObject* iterable, int before, int after, PyObject** out) override;
   int listExtend(PyObject* list, PyObject* iterable) override;
@@ -139,9 +142,14 @@ class Recorder final : public Operations, public aten::OpSink {
   void noteFunction(cpython::FrameView frame);
   void noteGlobal(PyObject* globals, PyObject* builtins, PyObject* name, PyObject* value);
 
+  // --- audit.cpp: is every object from outside met through a known path?
+  void startAudit();
+  PyObject* audited(PyObject* result, const char* where, PyObject* what = nullptr);
+
   // --- attributes.cpp
   PyObject* typeAttr(PyTypeObject* type, PyObject* name);  // borrowed; guards the look-up
   common::SourceId readAttr(PyObject* object, PyObject* name);
+  common::SourceId readGenericAttr(PyObject* object, common::SourceId source, PyObject* name);
   common::SourceId readTypeAttr(PyObject* type, PyObject* name);
   common::SourceId readSuperAttr(PyObject* super, PyObject* name);
   common::SourceId readInstanceDict(PyObject* object, common::SourceId source, PyObject* name,
@@ -178,6 +186,7 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callType(PyTypeObject* type, const Arguments& args, const Invoke& invoke);
   PyObject* callTensor(PyObject* callee, const Callee& model, const Arguments& args,
                        const Invoke& invoke);
+  PyObject* callIdentity(PyObject* object, const Invoke& invoke);
   PyObject* callAttribute(const Callee& model, const Arguments& args, const Invoke& invoke);
   PyObject* callContainer(PyObject* callee, const Callee& model, const Arguments& args,
                           const Invoke& invoke);
@@ -225,6 +234,9 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
   bool expectScalar_ = false;              // a callee that hands the number on to the program is running
   std::unordered_set<uint32_t> clocks_;    // values that are clock readings
+  std::unordered_set<PyObject*> outside_;     // audit: all objects the garbage collector tracked at the start
+  std::vector<PyObject*> identified_;         // objects from outside whose address was asked for
+  std::unordered_set<uint64_t> addresses_;    // the numbers that came out
   std::unordered_set<PyObject*> classDicts_;  // the dicts of classes whose __dict__ was read
   // Context variables set in this call, with what they held before (nothing: no value).
   std::vector<std::pair<cpython::Ref, cpython::Ref>> contextVariables_;

@@ -130,6 +130,35 @@ TEST_F(ClassGuardTest, ValuesReadFromClasses) {
   expectHolds(trace, none);
 }
 
+TEST_F(GuardTest, AddressesOfClassAttributesAreNotTrusted) {
+  py.run(R"(
+one, two = [1], [2]
+class C: pass
+def put(items):
+  for _ in range(8):  # freed and made again at the same address
+    C.pair = None; C.pair = (items,)
+put(one)
+)");
+  Paths p;
+  Ref type = py.eval("C");
+  p.lookUp(type, "other");
+  SourceId pair = p.named(StepKind::TypeAttr, p.pinned(type), "pair");
+  p.type(pair, py.eval("()"));
+  p.equal(p.step(StepKind::ListItem, p.step(StepKind::TupleItem, pair, 0), 0), py.eval("1"));
+  Arguments none({});
+  for (int i = 0; i < 5; i++) {
+    GuardTree fresh;
+    py.run("put(one)");
+    size_t trace = fresh.add(p.trace, p.objects, p.ops, {}, none.call());
+    EXPECT_TRUE(fresh.holds(trace, none.call(), fetched));
+    EXPECT_TRUE(fresh.holds(trace, none.call(), fetched));
+    py.run("put(two)");
+    EXPECT_FALSE(fresh.holds(trace, none.call(), fetched));
+    py.run("put(one)");
+    EXPECT_TRUE(fresh.holds(trace, none.call(), fetched));
+  }
+}
+
 TEST_F(GuardTest, VersionsOfDictsAndClassesSurviveAClearedTypeCache) {
   py.run("import sys\nclass A:\n  x = 1\na = A()");
   Ref a = py.eval("a"), type = py.eval("A");

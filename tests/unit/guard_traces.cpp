@@ -164,6 +164,72 @@ TEST_F(GuardTest, AddressesAreNotTrusted) {
   }
 }
 
+// The same below items of a dict that was written, where the fast check looks at the items again.
+TEST_F(GuardTest, AddressesOfItemsAreNotTrusted) {
+  py.run(R"(
+class H:
+  def go(self): pass
+h, other = H(), H()
+h.x, other.x = 1, 2
+def make(n):
+  def f(): return n
+  return f
+def put(pair, owner, n):
+  for _ in range(8):  # freed and made again until addresses recur
+    h.pair = None; h.pair = (pair,)
+    h.method = None; h.method = owner.go
+    h.f = None; h.f = make(n)
+    h.l = None; h.l = [n]
+put([1], h, 1)
+)");
+  Ref h = py.eval("h");
+  Paths p;
+  p.type(p.callee(), h);
+  SourceId item = p.step(StepKind::TupleItem, p.attr(p.callee(), "pair"), 0);
+  p.type(p.attr(p.callee(), "pair"), py.eval("()"));
+  p.equal(p.step(StepKind::ListItem, item, 0), py.eval("1"));
+  SourceId self = p.step(StepKind::MethodSelf, p.attr(p.callee(), "method"));
+  p.type(self, h);
+  p.equal(p.attr(self, "x"), py.eval("1"));
+  SourceId cell = p.step(StepKind::Closure, p.attr(p.callee(), "f"), 0);
+  p.equal(p.step(StepKind::CellContents, cell), py.eval("1"));
+  p.guard(PredicateKind::Length, p.attr(p.callee(), "l"), int64_t{1});
+  p.equal(p.step(StepKind::ListItem, p.attr(p.callee(), "l"), 0), py.eval("1"));
+  Arguments call({}, {}, h);
+  // Each state in a tree that knows only the first: programs give up on what changes often.
+  for (const char* state : {"put([2], h, 1)", "put([1], other, 1)", "put([1], h, 2)",
+                            "put([1], h, 1)", "h.l = h.pair", "h.pair = h.l"}) {
+    GuardTree fresh;
+    py.run("put([1], h, 1)");
+    size_t trace = fresh.add(p.trace, p.objects, p.ops, {}, call.call());
+    ASSERT_TRUE(fresh.holds(trace, call.call(), fetched));
+    ASSERT_TRUE(fresh.holds(trace, call.call(), fetched));
+    for (int i = 0; i < 10; i++) {
+      py.run(state);
+      EXPECT_EQ(fresh.holds(trace, call.call(), fetched), !fresh.explain(trace, call.call()))
+          << state;
+      EXPECT_EQ(fresh.holds(trace, call.call(), fetched), std::string(state) == "put([1], h, 1)");
+    }
+  }
+}
+
+TEST_F(GuardTest, LengthOfADictThatWasWritten) {
+  py.run("class A: pass\na = A(); a.d = {'k': 1}");
+  Ref a = py.eval("a");
+  Paths p;
+  p.type(p.callee(), a);
+  p.type(p.attr(p.callee(), "d"), py.eval("{}"));
+  p.guard(PredicateKind::Length, p.attr(p.callee(), "d"), int64_t{1});
+  p.equal(p.item(p.attr(p.callee(), "d"), "k"), py.eval("1"));
+  Arguments call({}, {}, a);
+  size_t trace = add(p, call);
+  expectHolds(trace, call);
+  py.run("a.d['j'] = 1");
+  expectFails(trace, call, "L.self.d", "length 1", "length 2");
+  py.run("del a.d['j']");
+  expectHolds(trace, call);
+}
+
 TEST_F(GuardTest, PythonCodeNeverRuns) {
   py.run(R"(
 ran = []

@@ -71,8 +71,7 @@ def same(a, b, seen=None):
     seen = {} if seen is None else seen
     if id(a) in seen: return seen[id(a)] == id(b)
     if type(a) is not type(b): return False
-    if isinstance(a, (type(None), bool, int, float, str, bytes, type, types.CodeType, types.ModuleType,
-                      types.BuiltinFunctionType)) and not hasattr(a, '__dict__'):
+    if isinstance(a, (type(None), bool, int, float, str, bytes, type, types.CodeType, types.ModuleType)) and not hasattr(a, '__dict__'):
         return a == b
     if isinstance(a, (type, types.ModuleType)) or a is globals(): return a is b
     seen[id(a)] = id(b)
@@ -86,6 +85,7 @@ def same(a, b, seen=None):
         elif isinstance(o, (int, float, str, bytes)): out += [repr(o), len(o) if isinstance(o, (str, bytes)) else 0]
         elif isinstance(o, slice): out += [o.start, o.stop, o.step]
         elif isinstance(o, types.CellType): out += [o.cell_contents]
+        elif isinstance(o, types.BuiltinFunctionType): out += [o.__name__, o.__self__]
         elif isinstance(o, types.MethodType): out += [o.__func__, o.__self__]
         elif isinstance(o, functools.partial): out += [o.func, o.args, o.keywords]
         elif isinstance(o, types.FunctionType):

@@ -1,0 +1,38 @@
+// The provenance audit, a debugging check (option "audit").
+//
+// Soundness rests on one claim: an object from outside never reaches the program without a guard on the
+// path it came by. The claim can be tried: before a recording every object that the garbage collector
+// tracks is noted, and one of them that comes out of an operation without a source is a hole in a model.
+
+#include <fmt/format.h>
+
+#include "trace/recorder.h"
+
+namespace glowplug::trace {
+
+using cpython::Ref;
+
+void Recorder::startAudit() {
+  if (!limits_.audit) return;
+  Ref gc = Ref::steal(PyImport_ImportModule("gc"));
+  Ref objects = gc ? Ref::steal(PyObject_CallMethod(gc.get(), "get_objects", nullptr)) : Ref();
+  if (!objects) return PyErr_Clear();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects.get()); i++) {
+    PyObject* object = PyList_GET_ITEM(objects.get(), i);
+    outside_.insert(object);
+    // An address must not come to mean another object while the audit lasts.
+    scalarObjects_.push_back(Ref::borrow(object));
+  }
+}
+
+PyObject* Recorder::audited(PyObject* result, const char* where, PyObject* what) {
+  if (!active_ || !result || outside_.empty() || !outside_.count(result)) return result;
+  if (isConstant(result) || isPinnable(result) || provenance_.find(result).valid()) return result;
+  std::string name = what && PyUnicode_Check(what) ? PyUnicode_AsUTF8(what)
+                     : what                        ? calleeName(what)
+                                                   : "";
+  refuse("unknown_source", fmt::format("a {} out of {} {}", Py_TYPE(result)->tp_name, where, name));
+  return result;
+}
+
+}  // namespace glowplug::trace
