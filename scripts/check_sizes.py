@@ -1,11 +1,14 @@
-"""Every source file stays under 600 lines and every line within 100 columns."""
+"""Every source file stays under 600 lines and every line within 100 columns.
+
+Tables (.def) have a row a line, however long its text is.
+"""
 
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "python", "tests", "scripts", "bench")
-SUFFIXES = {".cpp", ".c", ".h", ".def", ".py", ".sh"}
+SUFFIXES = {".cpp", ".c", ".h", ".py", ".sh"}
 MAX_LINES = 600
 MAX_COLUMNS = 100
 

@@ -2,8 +2,8 @@
 # The C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer, in build/sanitize.
 # usage: sanitize.sh [ctest arguments]
 #
-# Leaks are looked for only in the tests that embed no interpreter (tests/unit/CMakeLists.txt switches
-# it on for them): CPython and torch keep thousands of objects for the life of the process, which
+# Leaks are looked for only in the tests that embed no interpreter (tests/unit/CMakeLists.txt says
+# which): CPython and torch keep thousands of objects for the life of the process, which
 # LeakSanitizer cannot tell from leaks. Leaks of references are tested from Python instead.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -24,35 +24,37 @@ find_python() {
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
+packages="g++ cmake ninja-build ccache libgtest-dev libfmt-dev libxxhash-dev nlohmann-json3-dev"
+lint_packages="clang-format-22 clang-tidy-22 clang-tools-22"
+
 # Names on stdout the packages that this machine lacks.
 missing_packages() {
   local package python
-  for package in g++ cmake ninja-build ccache libgtest-dev libfmt-dev libxxhash-dev nlohmann-json3-dev; do
+  [ "$want_lint" != lint ] || packages="$packages $lint_packages"
+  for package in $packages; do
     installed "$package" || echo "$package"
   done
-  if [ "$want_lint" = lint ]; then
-    for package in clang-format-22 clang-tidy-22 clang-tools-22; do
-      installed "$package" || echo "$package"
-    done
-  fi
   # A Python from elsewhere (pyenv, say) brings its own headers and venv module.
   python=$(find_python)
   if [ -z "$python" ]; then
     echo python3.11 python3.11-dev python3.11-venv
   else
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3.11-venv
-    "$python" -c 'import os, sysconfig as s; open(os.path.join(s.get_path("include"), "Python.h"))' \
-      2>/dev/null || echo python3.11-dev
+    [ -f "$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h" ] ||
+      echo python3.11-dev
   fi
 }
 
 install_packages() {
   local missing sudo=
-  command -v dpkg-query >/dev/null || { say "not Debian: install the packages that README.md lists yourself"; return 0; }
+  if ! command -v dpkg-query >/dev/null; then
+    say "not Debian: these must be there: $packages"
+    return 0
+  fi
   missing=$(missing_packages | tr '\n' ' ')
   [ -n "${missing// /}" ] || return 0
   if [ "$(id -u)" != 0 ]; then
-    command -v sudo >/dev/null || fail "these packages are missing, and neither root nor sudo is there: $missing"
+    command -v sudo >/dev/null || fail "neither root nor sudo to install what is missing: $missing"
     sudo=sudo
   fi
   say "installing system packages: $missing"
@@ -68,7 +70,7 @@ make_venv() {
     return 0
   fi
   python=$(find_python)
-  [ -n "$python" ] || fail "no Python 3.11 found (looked for \$PYTHON, python3.11, python3); install it or set PYTHON"
+  [ -n "$python" ] || fail "no Python 3.11 found (\$PYTHON, python3.11, python3): install it"
   say "making .venv with $python"
   "$python" -m venv .venv
 }

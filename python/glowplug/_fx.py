@@ -96,7 +96,8 @@ def _add_op(
     if target is torch.ops.aten.lift_fresh.default and isinstance(op["args"][0], torch.Tensor):
         # Each call makes the tensor anew: what is written to it must not reach the constant.
         target = torch.ops.aten.lift_fresh_copy.default
-    args, kwargs = [], {}
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
     for value, (name, kind, keyword) in zip(op["args"], _parameters(target), strict=False):
         if isinstance(value, torch.Tensor):
             constants[f"constant_{len(constants)}"] = value

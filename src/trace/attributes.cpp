@@ -171,6 +171,8 @@ PyObject* Recorder::loadAttr(PyObject* object, PyObject* name) {
   if (!active_) return Operations::loadAttr(object, name);
   if (!scalars_.empty()) useScalar(object);
   if (aten::isTensor(object)) return tensorAttr(object, name);
+  if (provenance_.find(object).valid() && provenance_.wasRead(object, name))
+    return Operations::loadAttr(object, name);
   SourceId place = readAttr(object, name);
   PyObject* result = Operations::loadAttr(object, name);
   if (result && place.valid()) noteLoad(place, result);
@@ -184,6 +186,8 @@ int Recorder::loadMethod(PyObject* object, PyObject* name, PyObject** method) {
     *method = tensorAttr(object, name);
     return *method ? 0 : -1;
   }
+  if (provenance_.find(object).valid() && provenance_.wasRead(object, name))
+    return Operations::loadMethod(object, name, method);
   SourceId place = readAttr(object, name);
   int unbound = Operations::loadMethod(object, name, method);
   if (unbound == 0 && place.valid()) noteLoad(place, *method);

@@ -24,7 +24,7 @@ enum class CalleeKind {
   State,         // reads or sets torch's thread state, which the operator recorder watches
   LogOnly,       // output that the program cannot see
   Clock,         // a number from outside, new at each call
-  Length, Iter, Next, GetAttr, SetAttr, DelAttr, IsInstance, Identity, GenericGetAttr,
+  Length, Iter, Next, GetAttr, HasAttr, SetAttr, DelAttr, IsInstance, Identity, GenericGetAttr,
   GenericSetAttr, GenericDelAttr,
   DictGet, DictContains, DictGetItem, DictRead, DictSetItem, DictDelItem, DictPop, DictWrite, DictSetDefault,
   ListRead, ListWrite, ListAppend, SetRead, SetWrite, DequeRead, DequeWrite, ListGetItem, ListSetItem,

@@ -4,6 +4,8 @@
 
 #include <fmt/format.h>
 
+#include <cstring>
+
 #include "trace/evaluator.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
@@ -162,7 +164,7 @@ PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const In
     }
     return dispatch(function.get(), {values.data(), positional, args.kwnames}, invoke);
   }
-  if (std::string(type->tp_name) == "functools._lru_cache_wrapper") {
+  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
     deepReadAll(args);
     PyObject* result = invoke();
     if (result && active_ && !isConstant(result) && !isPinnable(result) && !isSourced(result))
@@ -279,6 +281,7 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::Identity:
       return first ? callIdentity(first, invoke) : invoke();
     case CalleeKind::GetAttr:
+    case CalleeKind::HasAttr:
     case CalleeKind::SetAttr:
     case CalleeKind::DelAttr:
     case CalleeKind::GenericGetAttr:
@@ -350,10 +353,12 @@ PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args, co
   bool direct = model.kind == CalleeKind::GenericGetAttr && !PyType_Check(target);
   SourceId place = direct ? readGenericAttr(target, sourceOf(target), name) : readAttr(target, name);
   PyObject* result = invoke();
-  // hasattr gives a bool; what it found was guarded by the look-up, or is pinned here.
   if (!result || !active_ || !place.valid()) return result;
-  if (PyBool_Check(result) && args.count() == 2) {
-    Ref value = Ref::steal(PyObject_GetAttr(target, name));
+  if (model.kind == CalleeKind::HasAttr) {
+    // What it found stands at the place itself: no Python code is run again to see it.
+    Ref value = PyType_Check(target)
+                    ? Ref::borrow(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(target), name))
+                    : Ref::steal(PyObject_GenericGetAttr(target, name));
     if (value)
       noteLoad(place, value.get());
     else

@@ -50,6 +50,9 @@ void Recorder::readKey(PyObject* dict, PyObject* key) {
   SourceId source = provenance_.find(dict);
   if (!active_ || !source.valid()) return;
   useScalar(key);
+  // By identity of the key object, which the constants or names of the program keep alive.
+  if (PyUnicode_CheckExact(key) && PyUnicode_CHECK_INTERNED(key) && provenance_.wasRead(dict, key))
+    return;
   if (!pinKey(key)) return refuse("unguardable", "a dict key that is a tensor or hashes by address");
   key = provenance_.canonical(key);
   if (provenance_.isWritten(dict, key)) return;
@@ -261,6 +264,7 @@ void Recorder::beforeWrite(PyObject* container) {
 }
 
 void Recorder::wroteKey(PyObject* container, PyObject* key) {
+  provenance_.forgetReads();
   Provenance::Written* written = provenance_.written(container);
   if (!written) return;
   if (PySet_Add(written->keys.get(), provenance_.canonical(key)) < 0) PyErr_Clear();
@@ -269,6 +273,7 @@ void Recorder::wroteKey(PyObject* container, PyObject* key) {
 // Effects name their operands by recipes that are made when the recording ends, so that a fresh object
 // is described in its final state. A tensor is not kept alive for that: its value is known now.
 void Recorder::emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> operands) {
+  provenance_.forgetReads();
   if (!active_) return;
   ir::Event event;
   event.kind = ir::EventKind::Effect;
@@ -285,6 +290,7 @@ void Recorder::emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> 
 
 // A method of a builtin container that writes: it is called again at replay.
 void Recorder::emitCall(PyObject* callee, const Arguments& args) {
+  provenance_.forgetReads();
   if (!active_) return;
   ir::Event event;
   event.kind = ir::EventKind::Effect;

@@ -12,7 +12,8 @@ void Provenance::remember(PyObject* object, SourceId source) {
 }
 
 SourceId Provenance::intern(ir::Trace& trace, const ir::Source& source) {
-  auto key = std::tuple{source.step, source.parent.value, source.object.value, source.index};
+  Key key{static_cast<uint64_t>(source.step) << 32 | source.parent.value, source.object.value,
+          static_cast<uint64_t>(source.index)};
   auto [it, added] = interned_.emplace(key, SourceId(trace.sources.size()));
   if (added) trace.sources.push_back(source);
   return it->second;
@@ -39,8 +40,10 @@ PyObject* Provenance::canonicalTuple(PyObject* tuple) {
 
 bool Provenance::firstGuard(const ir::Guard& guard) {
   uint32_t payload = guard.object.valid() ? guard.object.value : guard.meta.value;
-  return guards_.emplace(guard.kind, guard.source.value, payload, guard.other.value, guard.number)
-      .second;
+  Key key{static_cast<uint64_t>(guard.kind) << 32 | guard.source.value,
+          static_cast<uint64_t>(payload) << 32 | guard.other.value,
+          static_cast<uint64_t>(guard.number)};
+  return guards_.insert(key).second;
 }
 
 bool Provenance::sameByNature(const ir::Trace& trace, SourceId first, SourceId second) {
@@ -76,6 +79,7 @@ Provenance::Written* Provenance::written(PyObject* container) {
 }
 
 Provenance::Written& Provenance::startWriting(PyObject* container, Ref snapshot) {
+  forgetReads();
   Written& entry = written_[container];
   if (!entry.keys) {
     entry.snapshot = std::move(snapshot);

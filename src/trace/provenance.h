@@ -2,10 +2,7 @@
 
 #include <Python.h>
 
-#include <map>
-#include <set>
 #include <string>
-#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -48,12 +45,18 @@ class Provenance {
   bool firstEntry(PyObject* function) { return entered_.insert(function).second; }
   // False when the look-up of `name` on `type` has been guarded before.
   bool firstTypeLookup(PyTypeObject* type, PyObject* name) {
-    return lookups_.insert(std::pair{type, name}).second;
+    return lookups_.insert(Key::of(type, name)).second;
   }
   // False when that global has been loaded before and nothing was written to it since.
   bool firstGlobal(PyObject* globals, PyObject* name) {
-    return globals_.insert(std::pair{globals, name}).second;
+    return globals_.insert(Key::of(globals, name)).second;
   }
+  // True when that attribute or key of a sourced object has been read, and so guarded, since the last
+  // write: there is nothing new to note.
+  bool wasRead(PyObject* object, PyObject* name) {
+    return !reads_.insert(Key::of(object, name)).second;
+  }
+  void forgetReads() { reads_.clear(); }
   // Both paths must lead to the same object, whatever happens: two functions of one module share its
   // globals, a closure cell is fixed in its function.
   static bool sameByNature(const ir::Trace& trace, common::SourceId first, common::SourceId second);
@@ -68,14 +71,32 @@ class Provenance {
   bool isWritten(PyObject* container, PyObject* key);
 
  private:
+  // What identifies a path, a guard or a look-up, as plain words.
+  struct Key {
+    uint64_t first = 0, second = 0, third = 0;
+    static Key of(const void* a, const void* b) {
+      return {reinterpret_cast<uintptr_t>(a), reinterpret_cast<uintptr_t>(b), 0};
+    }
+    bool operator==(const Key&) const = default;
+  };
+  struct KeyHash {
+    size_t operator()(const Key& key) const {
+      constexpr uint64_t kMix = 0x9E3779B97F4A7C15;
+      uint64_t hash = (key.first * kMix) ^ (key.second + (key.first >> 29));
+      hash = (hash * kMix) ^ (key.third + (hash >> 31));
+      return (hash * kMix) >> 7;
+    }
+  };
+
   std::unordered_map<PyObject*, common::SourceId> sources_;
   std::vector<cpython::Ref> alive_;
   std::unordered_map<PyObject*, cpython::Ref> freshFunctions_;  // -> weakref
   std::unordered_map<PyObject*, Written> written_;
-  std::map<std::tuple<ir::StepKind, uint32_t, uint32_t, int64_t>, common::SourceId> interned_;
-  std::set<std::tuple<ir::PredicateKind, uint32_t, uint32_t, uint32_t, int64_t>> guards_;
-  std::set<std::pair<PyTypeObject*, PyObject*>> lookups_;
-  std::set<std::pair<PyObject*, PyObject*>> globals_;
+  std::unordered_map<Key, common::SourceId, KeyHash> interned_;
+  std::unordered_set<Key, KeyHash> guards_;
+  std::unordered_set<Key, KeyHash> lookups_;
+  std::unordered_set<Key, KeyHash> globals_;
+  std::unordered_set<Key, KeyHash> reads_;
   std::unordered_set<PyObject*> entered_;
   std::unordered_map<std::string, cpython::Ref> tuples_;
   cpython::Ref strings_;  // dict: str -> the same str

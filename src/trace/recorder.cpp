@@ -12,6 +12,21 @@ using cpython::Ref;
 using ir::PredicateKind;
 using ir::StepKind;
 
+namespace {
+
+class CollectorPause {
+ public:
+  CollectorPause() : wasEnabled_(PyGC_Disable() == 1) {}
+  ~CollectorPause() {
+    if (wasEnabled_) PyGC_Enable();
+  }
+
+ private:
+  bool wasEnabled_;
+};
+
+}  // namespace
+
 Recorder::Recorder(std::string name, Limits limits)
     : recording_(std::make_shared<Recording>()), limits_(limits) {
   recording_->trace.name = std::move(name);
@@ -86,6 +101,8 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
   bindRoots(callee, args, positional, kwnames);
   Ref result;
   {
+    // A recording keeps thousands of small objects; they must not set off collections that find nothing.
+    CollectorPause collector;
     EvaluationScope scope(*this);
     ops_->start();
     result = Ref::steal(call(callee, args, positional, kwnames));

@@ -1,5 +1,6 @@
 #include "trace/well_known.h"
 
+#include <cstring>
 #include <string>
 
 #include "cpython/ref.h"
@@ -51,10 +52,7 @@ const PythonSlots& pythonSlots() {
 }
 
 // The class has no override of its own of object's (or a module's) way of access.
-bool isInherited(PyTypeObject* type, const char* name) {
-  static std::unordered_map<std::string, PyObject*> names;
-  PyObject*& text = names[name];
-  if (!text) text = PyUnicode_InternFromString(name);
+bool isInherited(PyTypeObject* type, PyObject* text) {
   PyObject* found = _PyType_Lookup(type, text);
   return found == _PyType_Lookup(&PyBaseObject_Type, text) ||
          found == _PyType_Lookup(&PyModule_Type, text);
@@ -113,8 +111,8 @@ bool WellKnown::isPinnableType(PyTypeObject* type) const {
 
 bool WellKnown::isCapsuleLike(PyTypeObject* type) const {
   return type == &PyCapsule_Type ||
-         std::string(type->tp_name).find("pybind11_detail_function_record") != std::string::npos ||
-         std::string(type->tp_name).find("_VariableFunctions") != std::string::npos;
+         std::strstr(type->tp_name, "pybind11_detail_function_record") != nullptr ||
+         std::strstr(type->tp_name, "_VariableFunctions") != nullptr;
 }
 
 bool hasGenericGetAttr(PyTypeObject* type) {
@@ -122,14 +120,17 @@ bool hasGenericGetAttr(PyTypeObject* type) {
       type->tp_getattro == PyModule_Type.tp_getattro)
     return true;
   // slot_tp_getattr_hook, or slot_tp_getattro once it found that there is no __getattr__.
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return isInherited(type, "__getattribute__");
+  static PyObject* name = PyUnicode_InternFromString("__getattribute__");
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return isInherited(type, name);
   return type->tp_getattro == pythonSlots().getattr_hook;
 }
 
 bool hasGenericSetAttr(PyTypeObject* type) {
   if (type->tp_setattro == PyObject_GenericSetAttr) return true;
+  static PyObject* set = PyUnicode_InternFromString("__setattr__");
+  static PyObject* del = PyUnicode_InternFromString("__delattr__");
   if (type->tp_setattro == pythonSlots().setattr)
-    return isInherited(type, "__setattr__") && isInherited(type, "__delattr__");
+    return isInherited(type, set) && isInherited(type, del);
   return false;
 }
 

@@ -21,6 +21,7 @@ def test_bench_prints_figures_and_explanation(tmp_path):
         assert word in result.output
     assert "differ from eager" not in result.output
     assert picture.read_text().startswith("<svg")
+    assert "url(" not in picture.read_text().replace("url(#", "")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch.nn as nn
-from conftest import assert_same
 
 import glowplug
 

@@ -14,9 +14,9 @@ import pytest
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from conftest import assert_same, graph_counts
 
 import glowplug
+from conftest import assert_same, graph_counts
 
 
 def x(*sizes: int) -> torch.Tensor:

@@ -279,10 +279,6 @@ RecipeId Program::fresh(PyObject* object) {
     for (const Ref& item : listed(items, object)) parts(id, {item.get()});
     return id;
   };
-  auto kind = [&](RecipeKind kind) {
-    trace.recipes[id.index()].kind = kind;
-    return id;
-  };
   const char* const kPairs = "[x for pair in _of.items() for x in pair]";
   if (is(&PyList_Type)) return fill(RecipeKind::List, "list(_of)");
   if (is(&PyTuple_Type)) return fill(RecipeKind::Tuple, "list(_of)");
@@ -298,6 +294,15 @@ RecipeId Program::fresh(PyObject* object) {
     trace.recipes[id.index()].object = this->object(Python::eval("_of.maxlen").get());
     return fill(RecipeKind::Deque, "list(_of)");
   }
+  return composed(id, object);
+}
+
+// What is no container.
+RecipeId Program::composed(RecipeId id, PyObject* object) {
+  auto kind = [&](RecipeKind kind) {
+    trace.recipes[id.index()].kind = kind;
+    return id;
+  };
   if (PySlice_Check(object)) {
     auto* slice = reinterpret_cast<PySliceObject*>(object);
     return parts(kind(RecipeKind::Slice), {slice->start, slice->stop, slice->step});
@@ -325,7 +330,8 @@ RecipeId Program::fresh(PyObject* object) {
   if (PyTuple_Check(object) && Python::truth("hasattr(_of, '_fields') or "
                                              "hasattr(_of, 'n_fields')")) {
     trace.recipes[id.index()].object = this->object(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-    return fill(RecipeKind::NamedTuple, "list(_of)");
+    for (const Ref& item : listed("list(_of)", object)) parts(id, {item.get()});
+    return kind(RecipeKind::NamedTuple);
   }
   if (PyCFunction_Check(object)) {
     trace.recipes[id.index()].object = this->object(Python::eval("_of.__name__").get());

@@ -84,6 +84,7 @@ class Program : public aten::OpSink {
  private:
   RecipeId recipeOf(PyObject* object);
   RecipeId fresh(PyObject* object);
+  RecipeId composed(RecipeId id, PyObject* object);
   RecipeId parts(RecipeId id, std::initializer_list<PyObject*> objects);
   RecipeId instance(RecipeId id, PyObject* object);
   std::vector<PyObject*> fetch(PyObject* arguments);

@@ -59,7 +59,11 @@ def _timings(result: Result) -> RenderableType:
 
 def _break_even(timing: Timing) -> str:
     calls = timing.break_even_calls
-    return "never" if calls is None else f"{calls} call{'s' if calls > 1 else ''}"
+    return "never" if calls is None else _times(calls, "call")
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _explanation(facts: glowplug.Explanation) -> RenderableType:
@@ -78,7 +82,7 @@ def _explanation(facts: glowplug.Explanation) -> RenderableType:
     if facts.refusal is not None:
         table.add_row("stays eager", Text(refusal_text(facts.refusal), style="red"))
     for phase in facts.times:
-        table.add_row(f"  {phase.name}", f"{duration(phase.seconds)} in {phase.runs} runs")
+        table.add_row(f"  {phase.name}", f"{duration(phase.seconds)}, {_times(phase.runs, 'run')}")
     return Panel(table, title="what was recorded", title_align="left", box=box.ROUNDED)
 
 
