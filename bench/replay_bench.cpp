@@ -26,7 +26,7 @@ double microseconds(int rounds, const std::function<void()>& body) {
 const char* const kModel = R"(
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-w = [torch.ones(2) for _ in range(132)]
+w = [torch.ones(1, 1, 1, 2) for _ in range(132)]
 globals().update({f'w{i}': t for i, t in enumerate(w)})
 )";
 
@@ -39,14 +39,15 @@ made = [h * i for i in range(26)]
 const char* const kResult = R"(
 def cache(tensors):
     c = DynamicCache()
-    for i in range(6): c.update(*(t[None, None] for t in tensors[2 * i:2 * i + 2]), i)
+    for i in range(6): c.update(*tensors[2 * i:2 * i + 2], i)
     for i, layer in enumerate(c.layers): layer.keys, layer.values = tensors[2 * i:2 * i + 2]
     return c
 caches = EncoderDecoderCache(cache(made[:12]), cache(made[12:24]))
 for layer in caches.self_attention_cache.layers + caches.cross_attention_cache.layers:
     for name, value in list(vars(layer).items()):
         if isinstance(value, (torch.dtype, torch.device)): layer.__dict__[name] = None
-result = Seq2SeqLMOutput(logits=made[24], past_key_values=caches, encoder_last_hidden_state=made[25])
+result = Seq2SeqLMOutput(logits=made[24], past_key_values=caches,
+                         encoder_last_hidden_state=made[25])
 )";
 
 }  // namespace

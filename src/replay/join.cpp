@@ -1,8 +1,8 @@
 // Plans that share a beginning: where they part, and how one goes on for the other.
 //
 // Nothing is committed before a late guard, so a plan that takes over can also start again: that is
-// what it does when a value it needs is gone, because a backend computed it inside or because it was
-// dropped before the plans were joined.
+// what it does when a value it needs is gone, because a backend computed it inside or because it
+// was dropped before the plans were joined.
 
 #include <algorithm>
 

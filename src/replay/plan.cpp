@@ -56,8 +56,9 @@ std::vector<int64_t> makers(const ir::Trace& trace) {
 }
 
 // An effect is committed by the first opaque call after it that comes after everything it needs. A
-// recipe tells what an object is at the end of the recording, so it may need values made later; those
-// calls that the program could see it by are refused (Plan::refusal), and to output it makes no odds.
+// recipe tells what an object is at the end of the recording, so it may need values made later;
+// then a call that could see the effect is refused (Plan::refusal), and output does not wait for
+// it.
 CommitPoints::CommitPoints(const ir::Trace& trace, const std::vector<int64_t>& madeAt) {
   size_t open = 0;
   for (size_t e = 0; e < trace.events.size(); e++) {

@@ -47,9 +47,9 @@ class Plan {
   ~Plan();
   Plan(const Plan&) = delete;
 
-  // Why a trace cannot be replayed (the id of a reason) and the event it is about, or nullptr: a late
-  // guard stands after something that cannot be taken back, an opaque call is given what does not
-  // exist yet, or (with the trace's objects given) an object cannot be built.
+  // Why a trace cannot be replayed (the id of a reason) and the event it is about, or nullptr: a
+  // late guard stands after something that cannot be taken back, an opaque call is given what does
+  // not exist yet, or (with the trace's objects given) an object cannot be built.
   static const char* refusal(const ir::Trace& trace, size_t* event,
                              const cpython::ObjectTable* objects = nullptr);
 
@@ -60,7 +60,8 @@ class Plan {
   // Whether a segment can be run by one call: no change of torch's state inside it, no write after
   // a tensor's contents went to Python, and nothing whose number of results depends on data.
   bool canLower(size_t segment) const;
-  // Segment `index` is run by callable(*input tensors) -> tuple or list of output tensors from now on.
+  // From now on segment `index` is run by callable(*input tensors) -> tuple or list of output
+  // tensors.
   void setBackend(size_t index, PyObject* callable);
 
   // Runs from the start. `fetched` are the objects at wanted(), borrowed; the plan takes what it
@@ -71,8 +72,8 @@ class Plan {
   // Goes on from where another plan stopped; this plan covers() the case. `fetched` as in run().
   Outcome resume(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);
 
-  // When both plans begin with the same events and first differ in the outcome of a late guard, lets each
-  // take over from the other there, and returns true.
+  // When both plans begin with the same events and first differ in the outcome of a late guard,
+  // lets each take over from the other there, and returns true.
   static bool join(Plan& first, Plan& second);
   bool covers(const Suspended& suspended) const;
 
@@ -84,8 +85,8 @@ class Plan {
   std::unique_ptr<Impl> impl_;
 };
 
-// A replay that stopped at a late guard. Dropping it ends the replay: torch's thread state and random
-// numbers are as before it.
+// A replay that stopped at a late guard. Dropping it ends the replay: torch's thread state and
+// random numbers are as before it.
 class Suspended {
  public:
   struct State;

@@ -57,8 +57,8 @@ struct Context final : RecipeInputs {
   Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule);
   // Takes the objects at the plan's sources. False: one of the objects the trace names has died.
   bool bind(PyObject* const* fetched);
-  // Forgets what belongs to the plan that stopped at the event, so that `next` can go on. False when
-  // a value is missing that it needs: a backend kept it to itself, or it was dropped.
+  // Forgets what belongs to the plan that stopped at the event, so that `next` can go on. False
+  // when a value is missing that it needs: a backend kept it to itself, or it was dropped.
   bool handOver(const Plan::Impl& next, std::shared_ptr<const Schedule> schedule, size_t event);
   void takeBackRandom() {
     if (random) random->restore();

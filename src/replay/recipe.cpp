@@ -218,7 +218,7 @@ Ref RecipeBuilder::deque(RecipeId id, const Recipe& recipe) {
   return made && fillDeque(made.get(), recipe) ? made : Ref();
 }
 
-// children: globals, name, qualname, defaults, kwdefaults, annotations, module, doc, dict, cells ...
+// children: globals, name, qualname, defaults, kwdefaults, annotations, module, doc, dict, cells...
 Ref RecipeBuilder::function(RecipeId id, const Recipe& recipe) {
   Ref code = constant(recipe);
   Ref globals = code ? child(recipe, 0) : Ref();

@@ -41,7 +41,7 @@ class RecipeBuilder {
   }
   Ref child(const ir::Recipe& recipe, size_t i) { return build(recipe.children[i]); }
   Ref constant(const ir::Recipe& recipe) const;
-  // Children from `first` on as a tuple of the class, which is in the memo as `id` if that is valid.
+  // Children from `first` on as a tuple of the class; it is in the memo as `id` if that is valid.
   Ref tupleOf(common::RecipeId id, PyTypeObject* type, const ir::Recipe& recipe, size_t first);
   bool fillTuple(PyObject* tuple, const ir::Recipe& recipe, size_t first);
   bool fillDict(PyObject* dict, const ir::Recipe& recipe, size_t first);

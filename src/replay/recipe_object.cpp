@@ -12,7 +12,7 @@ using ir::RecipeKind;
 
 namespace {
 
-// tp_new of classes that define __new__ in Python. It is not exported; a class that has one shows it.
+// tp_new of classes that define __new__ in Python. It is not exported; a class with one shows it.
 newfunc pythonNew() {
   static newfunc found = [] {
     PyObject* probe = PyObject_CallFunction(reinterpret_cast<PyObject*>(&PyType_Type), "s(){sO}",

@@ -363,8 +363,8 @@ PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args, co
       noteLoad(place, value.get());
     else
       PyErr_Clear();
-  } else if (args.count() < 3 || result != args.values[2]) {
-    noteLoad(place, result);
+  } else {
+    noteLoad(place, result);  // there is a place only where the attribute was found
   }
   return result;
 }

@@ -235,6 +235,17 @@ def test_state_of_a_module() -> None:
     assert_same(plain.last, compiled.last)
 
 
+def test_getattr_whose_value_is_its_default_is_guarded() -> None:
+    def f(t: torch.Tensor) -> torch.Tensor:
+        f.count = getattr(f, "count", 0) + 1  # type: ignore[attr-defined]
+        return t * f.count  # type: ignore[attr-defined]
+
+    f.count = 0  # type: ignore[attr-defined]
+    compiled = glowplug.compile(f)
+    for n in range(1, 5):
+        assert_same(torch.full((2,), float(n)), compiled(torch.ones(2)))
+
+
 def test_branch_on_a_value_forks() -> None:
     def f(t: torch.Tensor) -> torch.Tensor:
         if t.sum() > 0:

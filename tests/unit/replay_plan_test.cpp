@@ -85,8 +85,8 @@ class Meta(type):
     def __setattr__(cls, n, v): log.append(n); super().__setattr__(n, v)
 class Class(metaclass=Meta): pass
 def make():
-    return types.SimpleNamespace(t=Target(), d={'old': 1}, m=MyDict(), o=OrderedDict(a=1), l=[0, 1, 2],
-                                 c=types.CellType(5), q=deque([1]), s={1})
+    return types.SimpleNamespace(t=Target(), d={'old': 1}, m=MyDict(), o=OrderedDict(a=1),
+                                 l=[0, 1, 2], c=types.CellType(5), q=deque([1]), s={1})
 x = torch.ones(2); n = make()
 t, d, m, o, l, c, q, s = vars(n).values()
 )";

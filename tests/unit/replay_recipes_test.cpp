@@ -71,7 +71,8 @@ def same(a, b, seen=None):
     seen = {} if seen is None else seen
     if id(a) in seen: return seen[id(a)] == id(b)
     if type(a) is not type(b): return False
-    if isinstance(a, (type(None), bool, int, float, str, bytes, type, types.CodeType, types.ModuleType)) and not hasattr(a, '__dict__'):
+    plain = (type(None), bool, int, float, str, bytes, types.CodeType)
+    if isinstance(a, plain) and not hasattr(a, '__dict__'):
         return a == b
     if isinstance(a, (type, types.ModuleType)) or a is globals(): return a is b
     seen[id(a)] = id(b)
@@ -82,15 +83,16 @@ def same(a, b, seen=None):
         elif isinstance(o, dict): out += [x for p in dict.items(o) for x in p]
         elif isinstance(o, (list, tuple, deque)): out += list(type(o).__mro__[-2].__iter__(o))
         elif isinstance(o, (set, frozenset)): out += sorted(o, key=repr)
-        elif isinstance(o, (int, float, str, bytes)): out += [repr(o), len(o) if isinstance(o, (str, bytes)) else 0]
+        elif isinstance(o, (str, bytes)): out += [repr(o), len(o)]
+        elif isinstance(o, (int, float)): out += [repr(o)]
         elif isinstance(o, slice): out += [o.start, o.stop, o.step]
         elif isinstance(o, types.CellType): out += [o.cell_contents]
         elif isinstance(o, types.BuiltinFunctionType): out += [o.__name__, o.__self__]
         elif isinstance(o, types.MethodType): out += [o.__func__, o.__self__]
         elif isinstance(o, functools.partial): out += [o.func, o.args, o.keywords]
         elif isinstance(o, types.FunctionType):
-            out += [o.__code__, o.__name__, o.__qualname__, o.__defaults__, o.__kwdefaults__, o.__annotations__,
-                    o.__module__, o.__doc__, o.__dict__, o.__closure__]
+            out += [o.__code__, o.__name__, o.__qualname__, o.__defaults__, o.__kwdefaults__,
+                    o.__annotations__, o.__module__, o.__doc__, o.__dict__, o.__closure__]
         if isinstance(o, BaseException): out += list(o.args)
         if isinstance(o, defaultdict): out.append(o.default_factory)
         if isinstance(o, deque): out.append(o.maxlen)
