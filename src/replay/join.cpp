@@ -134,6 +134,7 @@ bool Context::handOver(const Plan::Impl& next, std::shared_ptr<const Schedule> o
   }
   plan = &next;
   schedule = std::move(other);
+  objects.clear();
   memo.assign(next.trace.recipes.size(), cpython::Ref());
   return true;
 }

@@ -75,7 +75,7 @@ struct Context final : RecipeInputs {
   RecipeMemo memo;
   std::vector<cpython::Ref> fetched;                   // by index in wanted()
   std::vector<cpython::Ref> named;                     // objects that the table holds weakly
-  std::unordered_map<uint32_t, cpython::Ref> objects;  // results of opaque calls, by ValueId
+  std::unordered_map<uint32_t, cpython::Ref> objects;  // numbers and results of opaque calls
   std::unique_ptr<aten::RandomState> random;           // before the first draw, to take it back
   std::unique_ptr<aten::StateRestore> state;  // torch's thread state before the first change
   size_t committedEffects = 0;

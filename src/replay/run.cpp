@@ -47,7 +47,11 @@ PyObject* Context::value(ValueId id) {
     if (auto object = objects.find(id.value); object != objects.end())
       return Py_NewRef(object->second.get());
   }
-  return values.object(id);
+  PyObject* made = values.object(id);
+  // A number is one object wherever it goes, as a tensor is.
+  if (made && plan->trace.values[id.index()].kind == ir::ValueKind::Scalar)
+    objects[id.value] = Ref::borrow(made);
+  return made;
 }
 
 PyObject* Context::source(common::SourceId id) {

@@ -168,9 +168,9 @@ TEST(Fork, ScalarsGoToTheResult) {
   program.argument("x");
   program.run("v = x.sum().item()");
   program.nameScalar("v");
-  program.returns("[v, x]");
+  program.returns("[v, x, (v,)]");
   Python::set("r", program.call("[torch.tensor([1., 2.5])]").get());
-  EXPECT_EQ(Python::text("r[0]"), "3.5");
+  EXPECT_EQ(Python::text("r[0], r[2][0] is r[0]"), "(3.5, True)");
 }
 
 TEST(Sizes, OfDataDependentTensors) {
