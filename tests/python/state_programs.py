@@ -1,0 +1,42 @@
+"""What the tests of programs with changing surroundings share.
+
+A program gets `compile` and gives a step function; what its steps return under the identity
+function (eager) is what they must return compiled. State lives inside the program, so it is compared
+too.
+"""
+
+import collections
+import random
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Program = Callable[[Callable[[Any], Any]], Callable[[int], Any]]
+
+
+def X(*sizes):
+    """The same random numbers each time; float32 of the given sizes."""
+    return torch.randn(*sizes, generator=torch.Generator().manual_seed(3))
+
+
+def flat(o):
+    """Plain values that compare by content, types included."""
+    if isinstance(o, torch.Tensor):
+        return ("tensor", str(o.dtype), tuple(o.shape), o.detach().tolist(), o.requires_grad)
+    if isinstance(o, dict):
+        return [type(o).__name__, *[(flat(k), flat(v)) for k, v in o.items()]]
+    if isinstance(o, (list, tuple, collections.deque)):
+        return [type(o).__name__, *[flat(v) for v in o]]
+    if isinstance(o, (set, frozenset)):
+        return [type(o).__name__, *sorted(map(repr, o))]
+    if callable(o):
+        return "callable"
+    return [type(o).__name__, flat(vars(o))] if hasattr(o, "__dict__") else repr(o)
+
+
+def observe(program: Program, compile: Callable[[Any], Any], steps: int) -> list[Any]:
+    torch.manual_seed(0)
+    random.seed(0)
+    step = program(compile)
+    return [flat(step(i)) for i in range(steps)]
