@@ -1,8 +1,8 @@
 """What the tests of programs with changing surroundings share.
 
-A program gets `compile` and gives a step function; what its steps return under the identity
-function (eager) is what they must return compiled. State lives inside the program, so it is compared
-too.
+A program gets `compile` and gives a step function. What its steps return under the identity is
+eager's answer; compiled, they must return the same. State lives inside the program, so it is
+compared too.
 """
 
 import collections
