@@ -22,7 +22,7 @@ struct CallRecord {
   Kind kind = Kind::Replayed;
   uint32_t trace = 0;    // number of the trace in its entry, of Recorded, Replayed, Exited
   int64_t start_ns = 0;  // on the steady clock
-  int64_t guard_ns = 0;  // finding the trace that holds
+  int64_t guard_ns = 0;  // until the trace that holds is found, torch's state included
   // Recording and compiling that the caller waited for, beyond running the program.
   int64_t record_ns = 0;
   int64_t execute_ns = 0;        // running the program or its plan

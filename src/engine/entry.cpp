@@ -123,9 +123,8 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
   std::shared_ptr<TraceGroup> group = groupOfThread();
   if (group) {
     std::vector<PyObject*> fetched;
-    int64_t start = timing.mark();
     std::optional<size_t> number = group->guards.match(call, fetched);
-    timing.record.guard_ns = timing.mark() - start;
+    timing.record.guard_ns = timing.mark() - timing.record.start_ns;
     PyObject* result = nullptr;
     if (number && replay(*group, *number, call, fetched, &result, timing)) return result;
     if (!number) noteMiss(group.get(), call);
