@@ -6,6 +6,9 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
+#include <unordered_set>
+
 #include "cpython/object_fields.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
@@ -20,6 +23,32 @@ using ir::StepKind;
 namespace {
 
 bool isDeque(PyObject* object) { return PyObject_TypeCheck(object, wellKnown().deque); }
+
+// The method takes over what an argument holds, not the argument.
+bool copiesContent(PyObject* method) {
+  static const std::unordered_set<std::string_view> names = {"extend",
+                                                             "extendleft",
+                                                             "update",
+                                                             "intersection_update",
+                                                             "difference_update",
+                                                             "__iadd__",
+                                                             "__ior__",
+                                                             "__iand__",
+                                                             "__isub__",
+                                                             "symmetric_difference_update",
+                                                             "__ixor__"};
+  PyTypeObject* type = Py_TYPE(method);
+  if (type != &PyMethodDescr_Type && type != &PyWrapperDescr_Type) return false;
+  const char* name = PyUnicode_AsUTF8(PyDescr_NAME(method));
+  return name && names.count(name);
+}
+
+// A container with what this one holds now.
+Ref shallowCopy(PyObject* object) {
+  if (PyDict_Check(object)) return Ref::steal(PyDict_Copy(object));
+  if (PyAnySet_Check(object)) return Ref::steal(PySet_New(object));
+  return Ref::steal(PySequence_List(object));
+}
 
 bool isKnownContainer(PyObject* object) {
   return PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) ||
@@ -53,7 +82,8 @@ void Recorder::readKey(PyObject* dict, PyObject* key) {
   // By identity of the key object, which the constants or names of the program keep alive.
   if (PyUnicode_CheckExact(key) && PyUnicode_CHECK_INTERNED(key) && provenance_.wasRead(dict, key))
     return;
-  if (!pinKey(key)) return refuse("unguardable", "a dict key that is a tensor or hashes by address");
+  if (!pinKey(key))
+    return refuse("unguardable", "a dict key that is a tensor or hashes by address");
   key = provenance_.canonical(key);
   if (provenance_.isWritten(dict, key)) return;
   PyObject* value = PyDict_GetItemWithError(dict, key);
@@ -90,8 +120,8 @@ void Recorder::readSnapshot(PyObject* container, Provenance::Written& written) {
   }
 }
 
-// The dict behind a mapping proxy, with its path; other objects are given back as they are. The dict of a
-// class cannot be guarded as a container: look-ups on classes go another way.
+// The dict behind a mapping proxy, with its path; other objects are given back as they are. The
+// dict of a class cannot be guarded as a container: look-ups on classes go another way.
 PyObject* Recorder::behindProxy(PyObject* object) {
   if (!active_ || !Py_IS_TYPE(object, wellKnown().mappingProxy)) return object;
   PyObject* target = *cpython::proxyTargetAddress(object);
@@ -110,10 +140,10 @@ void Recorder::readAll(PyObject* container) {
   container = behindProxy(container);
   if (Py_IS_TYPE(container, &PyDictKeys_Type) || Py_IS_TYPE(container, &PyDictValues_Type) ||
       Py_IS_TYPE(container, &PyDictItems_Type)) {
-    PyObject* dict = reinterpret_cast<_PyDictViewObject*>(container)->dv_dict
-                         ? reinterpret_cast<PyObject*>(
-                               reinterpret_cast<_PyDictViewObject*>(container)->dv_dict)
-                         : nullptr;
+    PyObject* dict =
+        reinterpret_cast<_PyDictViewObject*>(container)->dv_dict
+            ? reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(container)->dv_dict)
+            : nullptr;
     if (dict) readAll(dict);
     return;
   }
@@ -125,7 +155,8 @@ void Recorder::readAll(PyObject* container) {
   }
   if (PyDict_Check(container)) {
     Ref keys = Ref::steal(PySequence_Tuple(container));
-    if (!keys) return PyErr_Clear(), refuse("unguardable", "a dict subclass with its own iteration");
+    if (!keys)
+      return PyErr_Clear(), refuse("unguardable", "a dict subclass with its own iteration");
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys.get()); i++)
       if (!pinKey(PyTuple_GET_ITEM(keys.get(), i)))
         return refuse("unguardable", "a dict key that is a tensor or hashes by address");
@@ -189,8 +220,7 @@ void Recorder::readItem(PyObject* container, PyObject* key) {
   }
   if (isDeque(container)) return readAll(container);
   if (type->tp_as_mapping && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;  // evaluated
-  if (!isConstant(container))
-    refuse("unguardable", fmt::format("an item of a {}", type->tp_name));
+  if (!isConstant(container)) refuse("unguardable", fmt::format("an item of a {}", type->tp_name));
 }
 
 // Whether an item is in a set.
@@ -202,7 +232,8 @@ void Recorder::readMember(PyObject* set, PyObject* item) {
   if (provenance_.written(set)) return readAll(set);
   int found = PySet_Contains(set, item);
   if (found < 0) return PyErr_Clear();  // the real read raises
-  guard(found ? PredicateKind::Contains : PredicateKind::Lacks, source, provenance_.canonical(item));
+  guard(found ? PredicateKind::Contains : PredicateKind::Lacks, source,
+        provenance_.canonical(item));
 }
 
 // A C function may look at `object` and at everything in it that builtin containers hold.
@@ -270,22 +301,36 @@ void Recorder::wroteKey(PyObject* container, PyObject* key) {
   if (PySet_Add(written->keys.get(), provenance_.canonical(key)) < 0) PyErr_Clear();
 }
 
-// Effects name their operands by recipes that are made when the recording ends, so that a fresh object
-// is described in its final state. A tensor is not kept alive for that: its value is known now.
+// Effects name their operands by recipes that are made when the recording ends, so that a fresh
+// object is described in its final state. A tensor is not kept alive for that: its value is known
+// now.
 void Recorder::emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> operands) {
   provenance_.forgetReads();
   if (!active_) return;
   ir::Event event;
   event.kind = ir::EventKind::Effect;
   event.effect = kind;
+  PyObject* const* at = operands.begin();
+  bool slice = kind == ir::EffectKind::SetItem && PySlice_Check(at[1]);
   PendingEffect pending{trace().events.size(), {}};
-  for (PyObject* operand : operands) {
-    bool early = aten::isTensor(operand) && ops_->find(operand).valid();
-    event.recipes.push_back(early ? tensorRecipe(operand) : common::RecipeId());
-    pending.operands.push_back(early ? Ref() : Ref::borrow(operand));
-  }
+  for (PyObject* operand : operands) addOperand(event, pending, operand, slice && operand == at[2]);
   emit(std::move(event));
   pendingEffects_.push_back(std::move(pending));
+}
+
+// copied: the effect takes over what the operand holds now, whatever becomes of the operand.
+void Recorder::addOperand(ir::Event& event, PendingEffect& pending, PyObject* operand,
+                          bool copied) {
+  bool early = aten::isTensor(operand) && ops_->find(operand).valid();
+  event.recipes.push_back(early ? tensorRecipe(operand) : common::RecipeId());
+  Ref now;
+  if (copied && isKnownContainer(operand) && !isConstant(operand) &&
+      !provenance_.find(operand).valid()) {
+    now = shallowCopy(operand);
+    if (!now) PyErr_Clear();
+  }
+  if (!early && !now) now = Ref::borrow(operand);
+  pending.operands.push_back(std::move(now));
 }
 
 // A method of a builtin container that writes: it is called again at replay.
@@ -297,13 +342,10 @@ void Recorder::emitCall(PyObject* callee, const Arguments& args) {
   event.effect = ir::EffectKind::CallMethod;
   if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
   PendingEffect pending{trace().events.size(), {}};
-  auto add = [&](PyObject* operand) {
-    bool early = aten::isTensor(operand) && ops_->find(operand).valid();
-    event.recipes.push_back(early ? tensorRecipe(operand) : common::RecipeId());
-    pending.operands.push_back(early ? Ref() : Ref::borrow(operand));
-  };
-  add(callee);
-  for (size_t i = 0; i < args.count(); i++) add(args.values[i]);
+  addOperand(event, pending, callee, false);
+  bool copies = copiesContent(callee);
+  for (size_t i = 0; i < args.count(); i++)
+    addOperand(event, pending, args.values[i], copies && i > 0 && i < args.positional);
   emit(std::move(event));
   pendingEffects_.push_back(std::move(pending));
 }

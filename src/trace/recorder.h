@@ -214,6 +214,7 @@ class Recorder final : public Operations, public aten::OpSink {
     size_t event;
     std::vector<cpython::Ref> operands;
   };
+  void addOperand(ir::Event& event, PendingEffect& pending, PyObject* operand, bool copied);
 
   std::shared_ptr<Recording> recording_;
   std::unique_ptr<aten::OpRecorder> ops_;

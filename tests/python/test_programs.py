@@ -317,3 +317,18 @@ def test_training_step() -> None:
     for p, q in zip(plain.parameters(), other.parameters(), strict=True):
         assert_same(p.detach(), q.detach())
     assert glowplug.counters()["stats"]["recordings"] == 1
+
+
+def test_a_write_takes_what_its_argument_held_then() -> None:
+    kept: list[torch.Tensor] = []
+
+    def f(t: torch.Tensor) -> int:
+        part = [t]
+        kept.extend(part)
+        part.append(t * 2)
+        return len(part)
+
+    compiled = glowplug.compile(f)
+    for n in range(1, 5):
+        assert compiled(x(2) * n) == 2
+        assert len(kept) == n
