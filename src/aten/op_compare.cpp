@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "aten/op_table_impl.h"
@@ -27,10 +28,8 @@ bool sameTensor(const at::Tensor& a, const at::Tensor& b) {
 bool sameValue(const c10::IValue& a, const c10::IValue& b) {
   if (a.tagKind() != b.tagKind()) return false;
   if (a.isTensor()) return sameTensor(a.toTensor(), b.toTensor());
-  if (a.isDouble()) {
-    double left = a.toDouble(), right = b.toDouble();
-    return std::memcmp(&left, &right, sizeof(double)) == 0;
-  }
+  if (a.isDouble())
+    return std::bit_cast<uint64_t>(a.toDouble()) == std::bit_cast<uint64_t>(b.toDouble());
   if (a.isList()) {
     auto left = a.toListRef(), right = b.toListRef();
     return *a.type() == *b.type() &&

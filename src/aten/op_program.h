@@ -48,11 +48,10 @@ class OpProgram {
   // How run() ended.
   enum Status : int {
     Done = 0,
-    Raised = -1,  // a Python error is set: the type and message that eager gives
-    Diverged =
-        -2,  // an operator returned a list of another length than recorded, or another tensor where
-             // it returned a known one; sizes depend on data. No Python error is set. The
-             // operator has run; its results are lost.
+    Raised = -1,    // a Python error is set: the type and message that eager gives
+    Diverged = -2,  // an operator returned a list of another length than recorded, or another
+                    // tensor where it returned a known one; sizes depend on data. No Python error
+                    // is set. The operator has run; its results are lost.
   };
   // Runs events [begin, end), all of them Op, State or Input (Inputs are skipped). Unless Done,
   // *failed is the event that raised or differed. Releases the GIL while operators run. Changes

@@ -116,18 +116,22 @@ bool OpRecorder::isDataDependent(PyObject* tensor) const {
   return value.valid() && impl_->trace.values[value.index()].dataDependent;
 }
 
-// Whether the operator raises or not follows from the sizes and dtypes of its operands, which are guarded.
-// Operators that look at their operands' data (indices, singular matrices...) are not among them.
+// Whether the operator raises or not follows from the sizes and dtypes of its operands, which are
+// guarded. Operators that look at their operands' data (indices, singular matrices...) are not
+// among them.
 static bool raisesByMetadata(const c10::OperatorHandle& op, const ir::Trace& trace) {
   static const std::unordered_set<std::string_view> names = {
-      "aten::view", "aten::reshape", "aten::select", "aten::slice", "aten::narrow", "aten::expand",
-      "aten::permute", "aten::transpose", "aten::t", "aten::squeeze", "aten::unsqueeze",
-      "aten::flatten", "aten::unflatten", "aten::split", "aten::chunk", "aten::unbind", "aten::cat",
-      "aten::stack", "aten::matmul", "aten::mm", "aten::bmm", "aten::mv", "aten::dot",
-      "aten::addmm", "aten::baddbmm", "aten::linear", "aten::conv1d", "aten::conv2d",
-      "aten::conv3d", "aten::add", "aten::sub", "aten::mul", "aten::div", "aten::pow",
-      "aten::where", "aten::sum", "aten::mean", "aten::softmax", "aten::layer_norm",
-      "aten::broadcast_to", "aten::view_as", "aten::expand_as", "aten::reshape_as"};
+      "aten::view",      "aten::reshape",   "aten::select",     "aten::slice",
+      "aten::narrow",    "aten::expand",    "aten::permute",    "aten::transpose",
+      "aten::t",         "aten::squeeze",   "aten::unsqueeze",  "aten::flatten",
+      "aten::unflatten", "aten::split",     "aten::chunk",      "aten::unbind",
+      "aten::cat",       "aten::stack",     "aten::matmul",     "aten::mm",
+      "aten::bmm",       "aten::mv",        "aten::dot",        "aten::addmm",
+      "aten::baddbmm",   "aten::linear",    "aten::conv1d",     "aten::conv2d",
+      "aten::conv3d",    "aten::add",       "aten::sub",        "aten::mul",
+      "aten::div",       "aten::pow",       "aten::where",      "aten::sum",
+      "aten::mean",      "aten::softmax",   "aten::layer_norm", "aten::broadcast_to",
+      "aten::view_as",   "aten::expand_as", "aten::reshape_as"};
   if (!names.count(op.operator_name().name)) return false;
   return std::none_of(trace.values.begin(), trace.values.end(),
                       [](const ir::Value& value) { return value.dataDependent; });

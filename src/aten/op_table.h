@@ -71,7 +71,8 @@ class StateSnapshot {
 };
 
 // Why compiled code must step aside on this thread now (TorchDispatchMode, TorchFunctionMode,
-// functorch level, tracer, ...), as the id of a reason in common/reasons.def, or nullptr. A few nanoseconds.
+// functorch level, tracer, ...), as the id of a reason in common/reasons.def, or nullptr. A few
+// nanoseconds.
 const char* bypassReason();
 
 // The default CPU generator's state, to take a random draw back.

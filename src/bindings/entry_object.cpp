@@ -18,8 +18,7 @@ using cpython::Ref;
 namespace {
 
 struct EntryObject {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   PyObject* dict;
   PyObject* weakrefs;
   engine::Entry* entry;
@@ -34,7 +33,8 @@ EntryObject* asEntry(PyObject* self) { return reinterpret_cast<EntryObject*>(sel
 
 PyObject* callEntry(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   try {
-    return asEntry(self)->entry->call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames);
+    return asEntry(self)->entry->call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)),
+                                      kwnames);
   } catch (const std::exception& error) {
     if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "glowplug: %s", error.what());
     return nullptr;
@@ -60,8 +60,8 @@ int readOptions(PyObject* dict, common::Options* options) {
 }
 
 PyObject* newEntry(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"callable", "name", "backend", "lower", "options", "dynamic",
-                                "fullgraph", nullptr};
+  static const char* names[] = {"callable", "name",    "backend",   "lower",
+                                "options",  "dynamic", "fullgraph", nullptr};
   PyObject *callable, *lower = Py_None, *options = Py_None, *dynamic = Py_None, *backend = nullptr;
   const char* name = "";
   int fullgraph = 0;
@@ -117,7 +117,9 @@ PyObject* bindEntry(PyObject* self, PyObject* object, PyObject*) {
   return PyMethod_New(self, object);
 }
 
-PyObject* describeEntry(PyObject* self, PyObject*) { return engine::describe(*asEntry(self)->entry); }
+PyObject* describeEntry(PyObject* self, PyObject*) {
+  return engine::describe(*asEntry(self)->entry);
+}
 
 PyObject* resetEntry(PyObject* self, PyObject*) {
   asEntry(self)->entry->reset();
@@ -129,11 +131,11 @@ PyObject* entryCallable(PyObject* self, void*) {
   return Py_NewRef(callable ? callable : Py_None);
 }
 
-PyMethodDef methods[] = {
-    {"describe", describeEntry, METH_NOARGS,
-     "describe() -> dict: the traces, their graphs, breaks and guards, and why the entry stays eager."},
-    {"reset", resetEntry, METH_NOARGS, "reset(): forgets all traces."},
-    {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {{"describe", describeEntry, METH_NOARGS,
+                          "describe() -> dict: the traces, their graphs, breaks and guards, and "
+                          "why the entry stays eager."},
+                         {"reset", resetEntry, METH_NOARGS, "reset(): forgets all traces."},
+                         {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(EntryObject, vectorcall), READONLY, nullptr},

@@ -8,12 +8,9 @@ namespace {
 
 bool everyThread = false;
 
-PyObject* start(PyObject*, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"all_threads", nullptr};
+PyObject* start(PyObject*, PyObject* args) {
   int allThreads = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$p:evaluate_only_start",
-                                   const_cast<char**>(names), &allThreads))
-    return nullptr;
+  if (!PyArg_ParseTuple(args, "|p:evaluate_only_start", &allThreads)) return nullptr;
   if (allThreads) {
     everyThread = true;
     trace::evaluateAllThreads(&trace::plainOperations());
@@ -38,9 +35,8 @@ PyObject* counts(PyObject*, PyObject*) {
 }
 
 PyMethodDef methods[] = {
-    {"evaluate_only_start", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(start)),
-     METH_VARARGS | METH_KEYWORDS,
-     "evaluate_only_start(*, all_threads=False)\n\n"
+    {"evaluate_only_start", start, METH_VARARGS,
+     "evaluate_only_start(all_threads=False, /)\n\n"
      "Evaluate the frames that begin from now on with Glowplug, without recording."},
     {"evaluate_only_stop", stop, METH_NOARGS, "Undo evaluate_only_start."},
     {"evaluation_counts", counts, METH_NOARGS,

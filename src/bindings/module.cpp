@@ -94,7 +94,8 @@ PyObject* profileStop(PyObject*, PyObject*) {
 
 PyMethodDef functions[] = {
     {"counters", counters, METH_NOARGS, "counters() -> dict of dicts of int"},
-    {"reset", reset, METH_NOARGS, "reset(): all entries forget their traces; counters are set to 0"},
+    {"reset", reset, METH_NOARGS,
+     "reset(): all entries forget their traces; counters are set to 0"},
     {"compile_times", compileTimes, METH_NOARGS, "compile_times() -> [(phase, seconds, count)]"},
     {"set_stance", setStance, METH_O, "set_stance(name)"},
     {"is_recording", isRecording, METH_NOARGS, "is_recording() -> bool: on this thread"},
@@ -102,8 +103,15 @@ PyMethodDef functions[] = {
     {"profile_stop", profileStop, METH_NOARGS, "profile_stop() -> list of dicts"},
     {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef definition = {PyModuleDef_HEAD_INIT, "_C", "Glowplug's C++ core.", -1, functions,
-                          nullptr, nullptr, nullptr, nullptr};
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "_C",
+                          "Glowplug's C++ core.",
+                          -1,
+                          functions,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
 
 }  // namespace
 

@@ -60,14 +60,17 @@ HeldObject HeldObject::of(PyObject* object) {
   if (mayHoldStrongly(object)) {
     held.kind_ = Kind::Strong;
     held.ref_ = Ref::borrow(object);
-  } else if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)) &&
-             (held.ref_ = Ref::steal(PyWeakref_NewRef(object, nullptr)))) {
-    held.kind_ = Kind::Weak;
-  } else {
-    PyErr_Clear();
-    held.kind_ = Kind::Parts;
-    for (const Ref& part : wrapped(object)) held.parts_.push_back(of(part.get()));
+    return held;
   }
+  if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object)))
+    held.ref_ = Ref::steal(PyWeakref_NewRef(object, nullptr));
+  if (held.ref_) {
+    held.kind_ = Kind::Weak;
+    return held;
+  }
+  PyErr_Clear();
+  held.kind_ = Kind::Parts;
+  for (const Ref& part : wrapped(object)) held.parts_.push_back(of(part.get()));
   return held;
 }
 

@@ -44,8 +44,7 @@ Ref refusalDict(const Refusal& refusal) {
 
 std::string guardText(const CompiledTrace& trace, const ir::Guard& guard) {
   const ir::Trace& t = trace.recording->trace;
-  std::string text =
-      fmt::format("{} {}", guard::pathText(t, guard.source), ir::nameOf(guard.kind));
+  std::string text = fmt::format("{} {}", guard::pathText(t, guard.source), ir::nameOf(guard.kind));
   if (guard.object.valid())
     text += " " + cpython::ObjectTable::describe(trace.recording->objects.get(guard.object));
   if (guard.meta.valid()) text += " " + trace.recording->ops.metaText(guard.meta);
@@ -135,8 +134,7 @@ void fillTexts(const CompiledTrace& trace) {
   ir::Trace& t = trace.recording->trace;
   const cpython::ObjectTable& objects = trace.recording->objects;
   for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
-    t.objectTexts.push_back(
-        cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
+    t.objectTexts.push_back(cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
 }
 
 size_t graphCount(const CompiledTrace& trace) {

@@ -38,7 +38,8 @@ int64_t now() {
       .count();
 }
 
-// A refusal that depends on this call's arguments or luck, not on the program: try again another time.
+// A refusal that depends on this call's arguments or luck, not on the program: try again another
+// time.
 bool mayPass(Reason reason) {
   return reason == Reason::exception || reason == Reason::tensor_subclass ||
          reason == Reason::generator_input || reason == Reason::threads;
@@ -173,7 +174,8 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
   std::unique_ptr<replay::Suspended> suspended;
   Outcome outcome = trace->plan->run(fetched.data(), suspended);
   // Another trace that took the other side of the branch goes on where this one stopped.
-  for (size_t tries = 0; outcome.kind == Outcome::Kind::Exited && suspended && tries < 64; tries++) {
+  for (size_t tries = 0; outcome.kind == Outcome::Kind::Exited && suspended && tries < 64;
+       tries++) {
     bool resumed = false;
     std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
     for (const auto& sibling : siblings) {
@@ -236,15 +238,15 @@ void Entry::noteMiss(TraceGroup* group, const guard::Call& call) {
                         : "unknown";
     if (failure && common::logs(Channel::Recompiles))
       common::log(Channel::Recompiles, "{}: {} ({}:{})", name_, lastMiss_, failure->site.file,
-          failure->site.line);
+                  failure->site.line);
   }
   counters().addRecompile(lastMiss_);
   dropDead();
   if (traceCount() >= static_cast<size_t>(options_.maxTraces)) {
     Refusal refusal;
     refusal.reason = Reason::too_many_traces;
-    refusal.detail = fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(),
-                                 lastMiss_);
+    refusal.detail =
+        fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(), lastMiss_);
     goEager(std::move(refusal));
   }
 }
@@ -256,11 +258,12 @@ void Entry::goEager(Refusal refusal) {
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
   eager_ = std::move(refusal);
   Ref logging = Ref::steal(PyImport_ImportModule("logging"));
-  Ref logger = logging ? Ref::steal(PyObject_CallMethod(logging.get(), "getLogger", "s", "glowplug"))
-                       : Ref();
-  Ref done = logger ? Ref::steal(PyObject_CallMethod(logger.get(), "warning", "sO", "%s",
-                                                     message.get()))
-                    : Ref();
+  Ref logger = logging
+                   ? Ref::steal(PyObject_CallMethod(logging.get(), "getLogger", "s", "glowplug"))
+                   : Ref();
+  Ref done =
+      logger ? Ref::steal(PyObject_CallMethod(logger.get(), "warning", "sO", "%s", message.get()))
+             : Ref();
   if (!done) PyErr_Clear();
 }
 
@@ -320,14 +323,14 @@ PyObject* Entry::refused(const Refusal& refusal, Ref result) {
     return nullptr;
   }
   failedRecordings_++;
-  if (!mayPass(refusal.reason) ||
-      failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
+  if (!mayPass(refusal.reason) || failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
     goEager(refusal);
   return result.release();
 }
 
-PyObject* Entry::install(std::shared_ptr<trace::Recording> recording, const guard::Call& call,
-                         double seconds, std::vector<Refusal> breaks, Ref result) {
+PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
+                         const guard::Call& call, double seconds, std::vector<Refusal> breaks,
+                         Ref result) {
   int64_t start = now();
   size_t event = 0;
   if (const char* reason = replay::Plan::refusal(recording->trace, &event)) {
@@ -344,8 +347,8 @@ PyObject* Entry::install(std::shared_ptr<trace::Recording> recording, const guar
   compiled->recording = recording;
   compiled->recordSeconds = seconds;
   compiled->breaks = std::move(breaks);
-  compiled->plan = std::make_unique<replay::Plan>(recording->trace, recording->objects,
-                                                  recording->ops);
+  compiled->plan =
+      std::make_unique<replay::Plan>(recording->trace, recording->objects, recording->ops);
   std::shared_ptr<TraceGroup> group = groupOfThread();
   if (!group) {
     group = std::make_shared<TraceGroup>();
@@ -382,8 +385,8 @@ void Entry::lowerSegments(CompiledTrace& trace, PyObject* const* fetched) {
   int64_t start = now();
   for (size_t i = 0; i < trace.plan->segments().size(); i++) {
     if (!trace.plan->canLower(i)) {
-      common::log(Channel::Graphs, "{}: segment {} stays in tier 1: torch's state changes inside it",
-                  name_, i);
+      common::log(Channel::Graphs,
+                  "{}: segment {} stays in tier 1: torch's state changes inside it", name_, i);
       continue;
     }
     Ref graph = Ref::steal(graphOf(trace, i, fetched));

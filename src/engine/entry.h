@@ -39,9 +39,9 @@ struct TraceGroup {
   std::vector<std::shared_ptr<CompiledTrace>> traces;
 };
 
-// What glowplug.compile() made of one callable: its traces, and the policy of when to record, replay or
-// step aside. Calls may come from any thread; the GIL protects the entry's own state, and a call keeps
-// the trace that it runs alive.
+// What glowplug.compile() made of one callable: its traces, and the policy of when to record,
+// replay or step aside. Calls may come from any thread; the GIL protects the entry's own state, and
+// a call keeps the trace that it runs alive.
 class Entry {
  public:
   Entry(PyObject* callable, std::string name, Backend backend, common::Options options,
@@ -69,11 +69,12 @@ class Entry {
   PyObject* original(const guard::Call& call) const;
   PyObject* stepAside(const guard::Call& call, const char* reason, Timing& timing);
   PyObject* record(const guard::Call& call, Timing& timing);
-  PyObject* install(std::shared_ptr<trace::Recording> recording, const guard::Call& call,
+  PyObject* install(const std::shared_ptr<trace::Recording>& recording, const guard::Call& call,
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
   PyObject* refused(const common::Refusal& refusal, cpython::Ref result);
   void lowerSegments(CompiledTrace& trace, PyObject* const* fetched);
-  // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had matched.
+  // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had
+  // matched.
   bool replay(TraceGroup& group, size_t number, const guard::Call& call,
               std::vector<PyObject*>& fetched, PyObject** result, Timing& timing);
   std::shared_ptr<TraceGroup> groupOfThread();
@@ -92,7 +93,7 @@ class Entry {
   std::optional<common::Refusal> eager_;             // set: stays eager, for this reason
   std::string lastMiss_;                             // the guard that failed last, in words
   size_t failedRecordings_ = 0;
-  bool recording_ = false;                           // some thread is recording this entry
+  bool recording_ = false;  // some thread is recording this entry
 };
 
 // A recording is under way on this thread.
@@ -113,8 +114,8 @@ std::vector<PhaseTime> phaseTimes();
 void addPhaseTime(const char* phase, double seconds);
 void resetPhaseTimes();
 
-// Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments, but the
-// program goes on without Python in between.
+// Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments,
+// but the program goes on without Python in between.
 size_t graphCount(const CompiledTrace& trace);
 // The texts of what the trace names, which are made only when somebody wants to read them.
 void fillTexts(const CompiledTrace& trace);

@@ -21,16 +21,17 @@ inline cpython::Ref toPython(int64_t number) {
 inline cpython::Ref toPython(double number) {
   return cpython::Ref::steal(PyFloat_FromDouble(number));
 }
-inline cpython::Ref toPython(cpython::Ref object) { return object; }
+inline cpython::Ref toPython(const cpython::Ref& object) { return object; }
 
-// A dict under construction. After a failure (a Python error is set) it takes no more and gives nothing.
+// A dict under construction. After a failure (a Python error is set) it takes no more and gives
+// nothing.
 class DictBuilder {
  public:
   DictBuilder() : dict_(cpython::Ref::steal(PyDict_New())) {}
   template <class Value>
-  void set(const std::string& key, Value value) {
+  void set(const std::string& key, const Value& value) {
     if (!dict_) return;
-    cpython::Ref object = toPython(std::move(value));
+    cpython::Ref object = toPython(value);
     if (!object || PyDict_SetItemString(dict_.get(), key.c_str(), object.get()) < 0)
       dict_ = cpython::Ref();
   }
@@ -45,9 +46,9 @@ class ListBuilder {
  public:
   ListBuilder() : list_(cpython::Ref::steal(PyList_New(0))) {}
   template <class Value>
-  void add(Value value) {
+  void add(const Value& value) {
     if (!list_) return;
-    cpython::Ref object = toPython(std::move(value));
+    cpython::Ref object = toPython(value);
     if (!object || PyList_Append(list_.get(), object.get()) < 0) list_ = cpython::Ref();
   }
   cpython::Ref take() { return std::move(list_); }

@@ -25,7 +25,7 @@ using ir::StepKind;
 
 class FastCompiler {
  public:
-  FastCompiler(Mask bit) : bit_(bit) {}
+  explicit FastCompiler(Mask bit) : bit_(bit) {}
 
   void root(Node& node);
   void finish(const std::vector<Sameness>& sameness, const std::vector<Node*>& wanted);
@@ -189,7 +189,7 @@ void FastCompiler::checkState(TypeState* state) {
 void FastCompiler::alive(const HeldObject& held) { alive(held.livenessAddress(), held.address()); }
 
 void FastCompiler::alive(PyObject* const* address, PyObject* object) {
-  if (!address || !alive_.insert(address).second) return;
+  if (!address || !alive_.insert(static_cast<const void*>(address)).second) return;
   program_.livenessWords_.push_back(
       {reinterpret_cast<const uint64_t*>(address), reinterpret_cast<uint64_t>(object)});
 }

@@ -1,8 +1,8 @@
 // Attribute access: what the real protocol reads is guarded before the real access runs.
 //
-// Python's own protocol is followed rather than any idea of what a module is: the type's MRO (guarded
-// by look-ups on the pinned class), then the instance dict (guarded by key), then __getattr__, which is
-// Python code and is evaluated like any other.
+// Python's own protocol is followed rather than any idea of what a module is: the type's MRO
+// (guarded by look-ups on the pinned class), then the instance dict (guarded by key), then
+// __getattr__, which is Python code and is evaluated like any other.
 
 #include <fmt/format.h>
 
@@ -24,8 +24,7 @@ bool named(PyObject* name, const char* text) {
 
 // The first three fields of a super object (Objects/typeobject.c).
 struct SuperObject {
-  PyObject_HEAD
-  PyTypeObject* type;
+  PyObject_HEAD PyTypeObject* type;
   PyObject* object;
   PyTypeObject* objectType;
 };
@@ -65,7 +64,8 @@ PyObject* Recorder::typeAttr(PyTypeObject* type, PyObject* name) {
 }
 
 // The place in the instance dict that an access reads, guarded. found: the dict has the name.
-SourceId Recorder::readInstanceDict(PyObject* object, SourceId source, PyObject* name, bool* found) {
+SourceId Recorder::readInstanceDict(PyObject* object, SourceId source, PyObject* name,
+                                    bool* found) {
   *found = false;
   PyObject* dict = instanceDict(object);
   if (!dict) {
@@ -84,8 +84,8 @@ SourceId Recorder::readInstanceDict(PyObject* object, SourceId source, PyObject*
   return SourceId();
 }
 
-// Guards what reading object.name depends on. Returns the place its value is loaded from, or nothing
-// when the value needs no source (methods, values computed by Python code, fresh objects).
+// Guards what reading object.name depends on. Returns the place its value is loaded from, or
+// nothing when the value needs no source (methods, values computed by Python code, fresh objects).
 SourceId Recorder::readAttr(PyObject* object, PyObject* name) {
   if (PyType_Check(object)) return readTypeAttr(object, name);
   if (Py_IS_TYPE(object, &PySuper_Type)) return readSuperAttr(object, name);
@@ -113,8 +113,10 @@ SourceId Recorder::readGenericAttr(PyObject* object, SourceId source, PyObject* 
     if (named(name, "__class__")) return SourceId();
     if (Py_IS_TYPE(descriptor, &PyMemberDescr_Type) && (type->tp_flags & Py_TPFLAGS_HEAPTYPE))
       return child(source, StepKind::SlotAttr, name);
-    if (PyFunction_Check(object) && named(name, "__globals__")) return child(source, StepKind::Globals);
-    if (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE) return SourceId();  // __get__ in Python
+    if (PyFunction_Check(object) && named(name, "__globals__"))
+      return child(source, StepKind::Globals);
+    if (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)
+      return SourceId();  // __get__ in Python
     return child(source, StepKind::GetAttr, name);
   }
   if (source.valid()) {
@@ -143,8 +145,8 @@ SourceId Recorder::readTypeAttr(PyObject* object, PyObject* name) {
   return child(pinned(object), StepKind::TypeAttr, name);
 }
 
-// super(): the look-up starts after one class of the MRO. Guarded on the class that follows, whose own
-// MRO gives the same answer under single inheritance; where it does not, the recording refuses.
+// super(): the look-up starts after one class of the MRO. Guarded on the class that follows, whose
+// own MRO gives the same answer under single inheritance; where it does not, the recording refuses.
 SourceId Recorder::readSuperAttr(PyObject* super, PyObject* name) {
   auto* self = reinterpret_cast<SuperObject*>(super);
   PyTypeObject* start = self->objectType;
@@ -200,8 +202,8 @@ PyObject* Recorder::loadSpecial(PyObject* object, PyObject* name) {
   return Operations::loadSpecial(object, name);
 }
 
-// Attributes of tensors. Metadata is pinned by the tensor's guard, or follows from it; only sizes of
-// data-dependent tensors need a guard of their own. T, mT, real... arrive as operators.
+// Attributes of tensors. Metadata is pinned by the tensor's guard, or follows from it; only sizes
+// of data-dependent tensors need a guard of their own. T, mT, real... arrive as operators.
 PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
   PyObject* descriptor = typeAttr(Py_TYPE(tensor), name);
   SourceId source = provenance_.find(tensor);
@@ -281,16 +283,17 @@ void Recorder::writeAttr(PyObject* object, PyObject* name, PyObject* value) {
   if (!active_ || !isSourced(object)) return;
   if (PyType_Check(object)) {
     // Later look-ups would find the new value under guards made before the write.
-    refuse("unsupported_write", fmt::format("a class attribute ({}.{}) is set in the call",
-                                            reinterpret_cast<PyTypeObject*>(object)->tp_name,
-                                            PyUnicode_AsUTF8(name)));
+    refuse("unsupported_write",
+           fmt::format("a class attribute ({}.{}) is set in the call",
+                       reinterpret_cast<PyTypeObject*>(object)->tp_name, PyUnicode_AsUTF8(name)));
     return;
   }
   PyObject* descriptor = typeAttr(Py_TYPE(object), name);
   bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   if (slot && !Py_IS_TYPE(descriptor, &PyMemberDescr_Type))
-    return refuse("unsupported_write", fmt::format("{}.{} is set through a C descriptor",
-                                                   Py_TYPE(object)->tp_name, PyUnicode_AsUTF8(name)));
+    return refuse("unsupported_write",
+                  fmt::format("{}.{} is set through a C descriptor", Py_TYPE(object)->tp_name,
+                              PyUnicode_AsUTF8(name)));
   if (slot) {
     return refuse("unsupported_write", fmt::format("slot {}.{} is set", Py_TYPE(object)->tp_name,
                                                    PyUnicode_AsUTF8(name)));

@@ -1,8 +1,9 @@
 // The provenance audit, a debugging check (option "audit").
 //
-// Soundness rests on one claim: an object from outside never reaches the program without a guard on the
-// path it came by. The claim can be tried: before a recording every object that the garbage collector
-// tracks is noted, and one of them that comes out of an operation without a source is a hole in a model.
+// Soundness rests on one claim: an object from outside never reaches the program without a guard on
+// the path it came by. The claim can be tried: before a recording every object that the garbage
+// collector tracks is noted, and one of them that comes out of an operation without a source is a
+// hole in a model.
 
 #include <fmt/format.h>
 

@@ -73,8 +73,8 @@ class Table {
       // A class's own entry, not a bound or inherited one.
       Ref next;
       if (PyType_Check(object.get())) {
-        PyObject* own = PyDict_GetItemString(
-            reinterpret_cast<PyTypeObject*>(object.get())->tp_dict, part.c_str());
+        PyObject* own = PyDict_GetItemString(reinterpret_cast<PyTypeObject*>(object.get())->tp_dict,
+                                             part.c_str());
         next = Ref::borrow(own);
         if (!next) PyErr_Clear();
       }
@@ -110,9 +110,8 @@ class Table {
     Ref owner = resolve(row.module, path);
     if (!owner) return;
     Ref names = Ref::steal(PyObject_Dir(owner.get()));
-    PyObject* dict = PyType_Check(owner.get())
-                         ? reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict
-                         : nullptr;
+    PyObject* dict =
+        PyType_Check(owner.get()) ? reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict : nullptr;
     for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names.get()); i++) {
       PyObject* name = PyList_GET_ITEM(names.get(), i);
       Ref value = dict ? Ref::borrow(PyDict_GetItemWithError(dict, name))
@@ -154,7 +153,8 @@ PyObject* unboundSlotWrapper(PyObject* wrapper) {
   Ref owner = Ref::steal(PyObject_GetAttrString(wrapper, "__objclass__"));
   PyObject* found = nullptr;
   if (name && owner && PyType_Check(owner.get()))
-    found = PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict, name.get());
+    found =
+        PyDict_GetItemWithError(reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict, name.get());
   if (!found) PyErr_Clear();
   return found && Py_IS_TYPE(found, &PyWrapperDescr_Type) ? found : nullptr;
 }
@@ -167,7 +167,8 @@ Callee calleeModel(PyObject* callable) {
     return descriptor ? table().find(descriptor) : Callee();
   }
   if (PyCFunction_Check(callable)) {
-    // C++ functions bound by pybind11 share no PyMethodDef with their class; operators of torch.ops have no name.
+    // C++ functions bound by pybind11 share no PyMethodDef with their class; operators of torch.ops
+    // have no name.
     PyObject* self = PyCFunction_GET_SELF(callable);
     const char* name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
     if (self && name && !*name) return {CalleeKind::Tensor, nullptr};
@@ -177,7 +178,8 @@ Callee calleeModel(PyObject* callable) {
 
 std::string calleeName(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
-  if (PyType_Check(callable)) return attribute(callable, "__module__") + "." + attribute(callable, "__qualname__");
+  if (PyType_Check(callable))
+    return attribute(callable, "__module__") + "." + attribute(callable, "__qualname__");
   if (PyCFunction_Check(callable) || type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
       type == &_PyMethodWrapper_Type) {
     std::string module = attribute(callable, "__module__");
@@ -201,10 +203,19 @@ void addTransparentCallable(PyTypeObject* type) { transparentCallables().insert(
 bool isTransparentCallable(PyTypeObject* type) { return transparentCallables().count(type) != 0; }
 
 CalleeKind pythonCalleeModel(PyObject* function) {
-  static const std::unordered_set<std::string> logOnly = {
-      "warnings.warn", "warnings.warn_explicit", "logging.Logger.debug", "logging.Logger.info", "logging.Logger.warning",
-      "logging.Logger.error", "logging.Logger.critical", "logging.Logger.exception",
-      "logging.Logger.log", "logging.debug", "logging.info", "logging.warning", "logging.error"};
+  static const std::unordered_set<std::string> logOnly = {"warnings.warn",
+                                                          "warnings.warn_explicit",
+                                                          "logging.Logger.debug",
+                                                          "logging.Logger.info",
+                                                          "logging.Logger.warning",
+                                                          "logging.Logger.error",
+                                                          "logging.Logger.critical",
+                                                          "logging.Logger.exception",
+                                                          "logging.Logger.log",
+                                                          "logging.debug",
+                                                          "logging.info",
+                                                          "logging.warning",
+                                                          "logging.error"};
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   PyObject* module = f->func_module;
   if (f->func_dict && PyDict_GetItemString(f->func_dict, "_glowplug_disabled"))
@@ -214,7 +225,7 @@ CalleeKind pythonCalleeModel(PyObject* function) {
   if (!name || (std::strcmp(name, "logging") != 0 && std::strcmp(name, "warnings") != 0))
     return PyErr_Clear(), CalleeKind::Python;
   return logOnly.count(std::string(name) + "." + utf8(f->func_qualname)) ? CalleeKind::LogOnly
-                                                                        : CalleeKind::Python;
+                                                                         : CalleeKind::Python;
 }
 
 }  // namespace glowplug::trace

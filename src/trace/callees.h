@@ -8,27 +8,55 @@ namespace glowplug::trace {
 
 // How a callable written in C is treated while recording.
 enum class CalleeKind {
-  Unknown,       // nothing is known of it
-  Python,        // runs Python code that the evaluator sees
-  Tensor,        // tensor operators: arguments are read deeply, operators arrive from the dispatcher
-  TensorQuery,   // a function of a tensor's metadata
-  TensorSizes,   // ... of its sizes
+  Unknown,      // nothing is known of it
+  Python,       // runs Python code that the evaluator sees
+  Tensor,       // tensor operators: arguments are read deeply, operators arrive from the dispatcher
+  TensorQuery,  // a function of a tensor's metadata
+  TensorSizes,  // ... of its sizes
   TensorContiguous,  // an operator, or the tensor itself, by its sizes and strides
-  TensorData,    // gives a tensor's data to Python
-  TensorItem,    // ... as one number
-  Pure,          // reads its arguments deeply, keeps and changes nothing; result constant or fresh
-  Shallow,       // reads its arguments one level deep; what comes out is known, constant or fresh
-  Construct,     // makes a fresh object that may hold its arguments
+  TensorData,        // gives a tensor's data to Python
+  TensorItem,        // ... as one number
+  Pure,       // reads its arguments deeply, keeps and changes nothing; result constant or fresh
+  Shallow,    // reads its arguments one level deep; what comes out is known, constant or fresh
+  Construct,  // makes a fresh object that may hold its arguments
   AutocastClear,
-  ContextGet, ContextSet, ContextReset,
-  State,         // reads or sets torch's thread state, which the operator recorder watches
-  LogOnly,       // output that the program cannot see
-  Clock,         // a number from outside, new at each call
-  Length, Iter, Next, GetAttr, HasAttr, SetAttr, DelAttr, IsInstance, Identity, GenericGetAttr,
-  GenericSetAttr, GenericDelAttr,
-  DictGet, DictContains, DictGetItem, DictRead, DictSetItem, DictDelItem, DictPop, DictWrite, DictSetDefault,
-  ListRead, ListWrite, ListAppend, SetRead, SetWrite, DequeRead, DequeWrite, ListGetItem, ListSetItem,
-  Forbidden,     // cannot be recorded: the reason is the text of the row
+  ContextGet,
+  ContextSet,
+  ContextReset,
+  State,    // reads or sets torch's thread state, which the operator recorder watches
+  LogOnly,  // output that the program cannot see
+  Clock,    // a number from outside, new at each call
+  Length,
+  Iter,
+  Next,
+  GetAttr,
+  HasAttr,
+  SetAttr,
+  DelAttr,
+  IsInstance,
+  Identity,
+  GenericGetAttr,
+  GenericSetAttr,
+  GenericDelAttr,
+  DictGet,
+  DictContains,
+  DictGetItem,
+  DictRead,
+  DictSetItem,
+  DictDelItem,
+  DictPop,
+  DictWrite,
+  DictSetDefault,
+  ListRead,
+  ListWrite,
+  ListAppend,
+  SetRead,
+  SetWrite,
+  DequeRead,
+  DequeWrite,
+  ListGetItem,
+  ListSetItem,
+  Forbidden,  // cannot be recorded: the reason is the text of the row
 };
 
 struct Callee {
@@ -42,11 +70,12 @@ Callee calleeModel(PyObject* callable);
 PyObject* unboundSlotWrapper(PyObject* wrapper);
 // For messages: "torch._C._nn.linear", "list.append".
 std::string calleeName(PyObject* callable);
-// Python functions that are called for real at each replay instead of being looked into: logging, warnings,
-// and functions under glowplug.disable.
+// Python functions that are called for real at each replay instead of being looked into: logging,
+// warnings, and functions under glowplug.disable.
 CalleeKind pythonCalleeModel(PyObject* function);
 
-// Callables of that type only pass the call on to Python code (compiled functions met inside a recording).
+// Callables of that type only pass the call on to Python code (compiled functions met inside a
+// recording).
 void addTransparentCallable(PyTypeObject* type);
 bool isTransparentCallable(PyTypeObject* type);
 

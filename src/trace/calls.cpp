@@ -1,6 +1,6 @@
-// Calls. Python functions need nothing: their frames come back through the evaluator. What is written in
-// C reads and writes out of our sight, so each such callee has a model (callees.def) that guards what it
-// reads before it runs; one without a model makes the recording refuse.
+// Calls. Python functions need nothing: their frames come back through the evaluator. What is
+// written in C reads and writes out of our sight, so each such callee has a model (callees.def)
+// that guards what it reads before it runs; one without a model makes the recording refuse.
 
 #include <fmt/format.h>
 
@@ -28,7 +28,8 @@ bool isBuiltinBase(PyTypeObject* type) {
          PyType_FastSubclass(type, Py_TPFLAGS_BASE_EXC_SUBCLASS);
 }
 
-// Constructing through this __new__ / __init__ runs Python code or the builtin base's, nothing else.
+// Constructing through this __new__ / __init__ runs Python code or the builtin base's, nothing
+// else.
 bool isKnownConstructor(PyObject* slot) {
   if (!slot) return true;
   Ref inner;
@@ -68,11 +69,12 @@ void Recorder::noteTensorResult(PyObject* result, PyObject* callee) {
   }
 }
 
-PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames) {
   if (!active_) return Operations::call(callee, args, nargsf, kwnames);
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
-  PyObject* result = dispatch(callee, arguments,
-                              [&] { return Operations::call(callee, args, nargsf, kwnames); });
+  PyObject* result =
+      dispatch(callee, arguments, [&] { return Operations::call(callee, args, nargsf, kwnames); });
   return audited(result, "a call of", callee);
 }
 
@@ -108,8 +110,8 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
   if (PyMethod_Check(callee)) {
     std::vector<PyObject*> values{PyMethod_GET_SELF(callee)};
     values.insert(values.end(), args.values, args.values + args.count());
-    return dispatch(PyMethod_GET_FUNCTION(callee), {values.data(), args.positional + 1, args.kwnames},
-                    invoke);
+    return dispatch(PyMethod_GET_FUNCTION(callee),
+                    {values.data(), args.positional + 1, args.kwnames}, invoke);
   }
   if (PyType_Check(callee)) return callType(reinterpret_cast<PyTypeObject*>(callee), args, invoke);
   Callee model = calleeModel(callee);
@@ -317,14 +319,16 @@ PyObject* Recorder::callIdentity(PyObject* object, const Invoke& invoke) {
   return result;
 }
 
-PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args, const Invoke& invoke) {
+PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args,
+                                  const Invoke& invoke) {
   if (args.count() < 2 || !PyUnicode_Check(args.values[1])) return invoke();
   PyObject* target = args.values[0];
   PyObject* name = args.values[1];
   switch (model.kind) {
     case CalleeKind::SetAttr:
     case CalleeKind::DelAttr: {
-      PyObject* value = model.kind == CalleeKind::SetAttr && args.count() == 3 ? args.values[2] : nullptr;
+      PyObject* value =
+          model.kind == CalleeKind::SetAttr && args.count() == 3 ? args.values[2] : nullptr;
       if (storeAttr(target, name, value) < 0) return nullptr;
       return Py_NewRef(Py_None);
     }
@@ -351,7 +355,8 @@ PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args, co
     return invoke();
   }
   bool direct = model.kind == CalleeKind::GenericGetAttr && !PyType_Check(target);
-  SourceId place = direct ? readGenericAttr(target, sourceOf(target), name) : readAttr(target, name);
+  SourceId place =
+      direct ? readGenericAttr(target, sourceOf(target), name) : readAttr(target, name);
   PyObject* result = invoke();
   if (!result || !active_ || !place.valid()) return result;
   if (model.kind == CalleeKind::HasAttr) {

@@ -30,8 +30,8 @@ PyObject* Provenance::canonical(PyObject* key) {
 PyObject* Provenance::canonicalTuple(PyObject* tuple) {
   std::string identity;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-    PyObject* item = canonical(PyTuple_GET_ITEM(tuple, i));
-    identity.append(reinterpret_cast<const char*>(&item), sizeof item);
+    auto address = reinterpret_cast<uintptr_t>(canonical(PyTuple_GET_ITEM(tuple, i)));
+    identity.append(reinterpret_cast<const char*>(&address), sizeof address);
   }
   auto [it, added] = tuples_.emplace(std::move(identity), Ref());
   if (added) it->second = Ref::borrow(tuple);

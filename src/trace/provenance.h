@@ -15,16 +15,16 @@ namespace glowplug::trace {
 
 // Which objects came from outside, by identity, and what the program has written to them since.
 //
-// Sourced objects are held strongly while the recording lasts, so that an address cannot come to mean
-// another object.
+// Sourced objects are held strongly while the recording lasts, so that an address cannot come to
+// mean another object.
 class Provenance {
  public:
-  // A container (dict, list, set...) that existed before and was written. What it held before the first
-  // write is kept, because a read of the parts that were not written is a read of that state.
+  // A container (dict, list, set...) that existed before and was written. What it held before the
+  // first write is kept, because a read of the parts that were not written is a read of that state.
   struct Written {
-    cpython::Ref snapshot;        // shallow copy taken before the first write
-    cpython::Ref keys;            // set of the keys written
-    bool whole = false;           // everything was read (guarded) or replaced: behaves as fresh now
+    cpython::Ref snapshot;  // shallow copy taken before the first write
+    cpython::Ref keys;      // set of the keys written
+    bool whole = false;     // everything was read (guarded) or replaced: behaves as fresh now
   };
 
   common::SourceId find(PyObject* object) const {
@@ -51,14 +51,14 @@ class Provenance {
   bool firstGlobal(PyObject* globals, PyObject* name) {
     return globals_.insert(Key::of(globals, name)).second;
   }
-  // True when that attribute or key of a sourced object has been read, and so guarded, since the last
-  // write: there is nothing new to note.
+  // True when that attribute or key of a sourced object has been read, and so guarded, since the
+  // last write: there is nothing new to note.
   bool wasRead(PyObject* object, PyObject* name) {
     return !reads_.insert(Key::of(object, name)).second;
   }
   void forgetReads() { reads_.clear(); }
-  // Both paths must lead to the same object, whatever happens: two functions of one module share its
-  // globals, a closure cell is fixed in its function.
+  // Both paths must lead to the same object, whatever happens: two functions of one module share
+  // its globals, a closure cell is fixed in its function.
   static bool sameByNature(const ir::Trace& trace, common::SourceId first, common::SourceId second);
 
   // Functions made by the program while recording.

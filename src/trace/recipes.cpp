@@ -1,7 +1,7 @@
 // Recipes: how what outlives the recording is made again at replay.
 //
-// By structure, with a memo, so that sharing and cycles among fresh objects are kept. An object without
-// a known structure makes the recording refuse.
+// By structure, with a memo, so that sharing and cycles among fresh objects are kept. An object
+// without a known structure makes the recording refuse.
 
 #include <fmt/format.h>
 
@@ -79,8 +79,8 @@ RecipeId Recorder::dictRecipe(RecipeKind kind, PyObject* dict, bool memoize) {
   PyObject *key, *value;
   if (kind == RecipeKind::OrderedDict) {
     // Its order is not the dict's own after move_to_end.
-    static PyObject* iter = PyObject_GetAttrString(
-        reinterpret_cast<PyObject*>(wellKnown().orderedDict), "__iter__");
+    static PyObject* iter =
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(wellKnown().orderedDict), "__iter__");
     Ref iterator = Ref::steal(PyObject_CallOneArg(iter, dict));
     while (Ref item = Ref::steal(iterator ? PyIter_Next(iterator.get()) : nullptr)) {
       value = PyDict_GetItemWithError(dict, item.get());
@@ -108,11 +108,10 @@ RecipeId Recorder::functionRecipe(PyObject* function) {
   RecipeId id = addRecipe(std::move(recipe), function);
   auto part = [&](PyObject* value) { return value ? this->recipe(value) : RecipeId(); };
   PyObject* dict = f->func_dict && PyDict_GET_SIZE(f->func_dict) ? f->func_dict : nullptr;
-  std::vector<RecipeId> children{part(f->func_globals),     part(f->func_name),
-                                 part(f->func_qualname),    part(f->func_defaults),
-                                 part(f->func_kwdefaults),  part(f->func_annotations),
-                                 part(f->func_module),      part(f->func_doc),
-                                 part(dict)};
+  std::vector<RecipeId> children{
+      part(f->func_globals),  part(f->func_name),       part(f->func_qualname),
+      part(f->func_defaults), part(f->func_kwdefaults), part(f->func_annotations),
+      part(f->func_module),   part(f->func_doc),        part(dict)};
   if (f->func_closure)
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(f->func_closure); i++)
       children.push_back(this->recipe(PyTuple_GET_ITEM(f->func_closure, i)));

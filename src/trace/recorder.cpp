@@ -101,7 +101,8 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
   bindRoots(callee, args, positional, kwnames);
   Ref result;
   {
-    // A recording keeps thousands of small objects; they must not set off collections that find nothing.
+    // A recording keeps thousands of small objects; they must not set off collections that find
+    // nothing.
     CollectorPause collector;
     EvaluationScope scope(*this);
     ops_->start();
@@ -119,8 +120,7 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
 }
 
 void Recorder::finish(PyObject* result) {
-  if (!recording_->state->matches())
-    return refuse("state_left", recording_->state->difference());
+  if (!recording_->state->matches()) return refuse("state_left", recording_->state->difference());
   for (const auto& [variable, before] : contextVariables_) {
     PyObject* now = nullptr;
     if (PyContextVar_Get(variable.get(), nullptr, &now) < 0) PyErr_Clear();
@@ -235,8 +235,8 @@ void Recorder::storeCell(PyObject* cell, PyObject* value) {
   Operations::storeCell(cell, value);
 }
 
-// The import system is not looked into: a module that is imported stays, and running a module's body is
-// not part of the program's result.
+// The import system is not looked into: a module that is imported stays, and running a module's
+// body is not part of the program's result.
 PyObject* Recorder::importName(cpython::FrameView frame, PyObject* name, PyObject* fromlist,
                                PyObject* level) {
   if (!active_) return Operations::importName(frame, name, fromlist, level);
@@ -336,7 +336,8 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
                 !isConstant(left) &&
                 (PyList_Check(left) || PyDict_Check(left) || PyAnySet_Check(left));
   if (writes && !PyFrozenSet_Check(left)) {
-    static PyObject* iadd = PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyList_Type), "__iadd__");
+    static PyObject* iadd =
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyList_Type), "__iadd__");
     if (!PyList_CheckExact(left) || op != kFirstInplace) {
       refuse("unsupported_write", fmt::format("in-place operator on a {}", Py_TYPE(left)->tp_name));
     } else {

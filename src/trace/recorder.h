@@ -17,8 +17,8 @@
 #include "trace/provenance.h"
 #include "trace/recording.h"
 
-// The recorder watches one real execution through the Operations door and through the dispatcher, and
-// writes down what a replay needs: where each value came from, what was assumed about it, which
+// The recorder watches one real execution through the Operations door and through the dispatcher,
+// and writes down what a replay needs: where each value came from, what was assumed about it, which
 // operators ran, what was written.
 //
 // It keeps no shadow of Python values. An object is one of
@@ -26,9 +26,9 @@
 //   sourced   it existed before the call and was reached by an access path (Provenance knows it);
 //   tensor    the operator recorder knows its TensorImpl;
 //   fresh     none of these: made since the recording began.
-// So what has to be right is: whatever reads from a sourced object goes through a method here that adds
-// the guard and remembers the source of what came out. C functions that read in ways unknown to us make
-// the recording refuse, never guess.
+// So what has to be right is: whatever reads from a sourced object goes through a method here that
+// adds the guard and remembers the source of what came out. C functions that read in ways unknown
+// to us make the recording refuse, never guess.
 namespace glowplug::trace {
 
 class Recorder final : public Operations, public aten::OpSink {
@@ -42,7 +42,8 @@ class Recorder final : public Operations, public aten::OpSink {
   ~Recorder() override;
 
   // Calls `callee` for real, recording. The result is the program's own (new reference, or nullptr
-  // with its exception). Afterwards either refusal() says why there is no trace, or take() gives it.
+  // with its exception). Afterwards either refusal() says why there is no trace, or take() gives
+  // it.
   PyObject* record(PyObject* callee, PyObject* const* args, size_t positional, PyObject* kwnames);
   const std::optional<common::Refusal>& refusal() const { return refusal_; }
   std::shared_ptr<Recording> take() { return std::move(recording_); }
@@ -85,7 +86,8 @@ class Recorder final : public Operations, public aten::OpSink {
   int dictUpdate(PyObject* dict, PyObject* mapping) override;
   int dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee) override;
   PyObject* formatValue(PyObject* value, int conversion, PyObject* spec) override;
-  PyObject* call(PyObject* callee, PyObject* const* args, size_t nargsf, PyObject* kwnames) override;
+  PyObject* call(PyObject* callee, PyObject* const* args, size_t nargsf,
+                 PyObject* kwnames) override;
   PyObject* callEx(PyObject* callee, PyObject* tuple, PyObject* dict) override;
   PyObject* sequenceToTuple(PyObject* iterable, PyObject* callee) override;
   PyObject* loadSpecial(PyObject* object, PyObject* name) override;
@@ -161,11 +163,11 @@ class Recorder final : public Operations, public aten::OpSink {
   // --- containers.cpp: reads of and writes to containers that came from outside
   void readKey(PyObject* dict, PyObject* key);
   PyObject* behindProxy(PyObject* object);
-  void readAll(PyObject* container);       // length or keys, and every item
+  void readAll(PyObject* container);  // length or keys, and every item
   void readMember(PyObject* set, PyObject* item);
   void readLength(PyObject* container);
   void readItem(PyObject* container, PyObject* key);
-  void deepRead(PyObject* object);         // everything a C function may look at
+  void deepRead(PyObject* object);  // everything a C function may look at
   void deepRead(PyObject* object, std::unordered_set<PyObject*>& seen);
   void readSnapshot(PyObject* container, Provenance::Written& written);
   void beforeWrite(PyObject* container);
@@ -175,13 +177,14 @@ class Recorder final : public Operations, public aten::OpSink {
   void emitCall(PyObject* callee, const Arguments& args);
 
   // --- scalars and data-dependent sizes
-  void useScalar(PyObject* value);         // its value matters from here on: a fork
+  void useScalar(PyObject* value);  // its value matters from here on: a fork
   void pinPending();
   void forkOn(common::ValueId value, PyObject* expected);
   void useSizes(PyObject* tensor);
 
   // --- calls.cpp
-  PyObject* callC(PyObject* callee, const Callee& model, const Arguments& args, const Invoke& invoke);
+  PyObject* callC(PyObject* callee, const Callee& model, const Arguments& args,
+                  const Invoke& invoke);
   PyObject* callObject(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* callType(PyTypeObject* type, const Arguments& args, const Invoke& invoke);
   PyObject* callTensor(PyObject* callee, const Callee& model, const Arguments& args,
@@ -229,19 +232,21 @@ class Recorder final : public Operations, public aten::OpSink {
   std::unordered_map<PyObject*, common::RecipeId> recipes_;
   std::vector<cpython::Ref> recipeObjects_;
   std::map<std::pair<PyCodeObject*, int>, common::SiteId> sites_;
-  // Python floats whose value a replay computes anew (tensor.item()), until something depends on it.
+  // Python floats whose value a replay computes anew (tensor.item()), until something depends on
+  // it.
   std::unordered_map<PyObject*, common::ValueId> scalars_;
   std::vector<cpython::Ref> scalarObjects_;
   std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
-  bool expectScalar_ = false;              // a callee that hands the number on to the program is running
-  std::unordered_set<uint32_t> clocks_;    // values that are clock readings
-  std::unordered_set<PyObject*> outside_;     // audit: all objects the garbage collector tracked at the start
+  bool expectScalar_ = false;  // a callee that hands the number on to the program is running
+  std::unordered_set<uint32_t> clocks_;  // values that are clock readings
+  std::unordered_set<PyObject*>
+      outside_;  // audit: all objects the garbage collector tracked at the start
   std::vector<PyObject*> identified_;         // objects from outside whose address was asked for
   std::unordered_set<uint64_t> addresses_;    // the numbers that came out
   std::unordered_set<PyObject*> classDicts_;  // the dicts of classes whose __dict__ was read
   // Context variables set in this call, with what they held before (nothing: no value).
   std::vector<std::pair<cpython::Ref, cpython::Ref>> contextVariables_;
-  std::unordered_set<uint32_t> sized_;     // values whose sizes are guarded
+  std::unordered_set<uint32_t> sized_;  // values whose sizes are guarded
 };
 
 }  // namespace glowplug::trace

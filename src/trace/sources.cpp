@@ -26,8 +26,7 @@ SourceId Recorder::child(SourceId parent, StepKind step, int64_t index) {
 SourceId Recorder::pinned(PyObject* value) {
   SourceId known = provenance_.find(value);
   if (known.valid()) return known;
-  SourceId source =
-      provenance_.intern(trace(), {StepKind::Pinned, SourceId(), objectId(value), 0});
+  SourceId source = provenance_.intern(trace(), {StepKind::Pinned, SourceId(), objectId(value), 0});
   provenance_.remember(value, source);
   return source;
 }
@@ -90,16 +89,16 @@ void Recorder::noteLoad(SourceId source, PyObject* value) {
 }
 
 void Recorder::noteTensor(SourceId source, PyObject* tensor) {
-  if (!aten::isPlainTensor(tensor))
-    return refuse("tensor_subclass", Py_TYPE(tensor)->tp_name);
+  if (!aten::isPlainTensor(tensor)) return refuse("tensor_subclass", Py_TYPE(tensor)->tp_name);
   SourceId known = provenance_.find(tensor);
   if (known.valid()) {
     if (known != source) guardOther(PredicateKind::SameAs, source, known);
     return;
   }
   if (ops_->find(tensor).valid())
-    return refuse("unguardable", "a tensor made in this call was found at a place that was not seen "
-                                 "to be written");
+    return refuse("unguardable",
+                  "a tensor made in this call was found at a place that was not seen "
+                  "to be written");
   common::ValueId value = ops_->addInput(tensor, source);
   provenance_.remember(tensor, source);
   ir::Event event;

@@ -23,8 +23,8 @@ PyTypeObject* importType(const char* module, const char* name) {
   return value && PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value) : nullptr;
 }
 
-// The slots that Python gives to classes with __getattribute__ / __getattr__ / __setattr__ written in
-// Python are not exported; classes made for the purpose show their addresses.
+// The slots that Python gives to classes with __getattribute__ / __getattr__ / __setattr__ written
+// in Python are not exported; classes made for the purpose show their addresses.
 struct PythonSlots {
   getattrofunc getattr_hook = nullptr;
   setattrofunc setattr = nullptr;
@@ -97,10 +97,9 @@ bool WellKnown::isPinnableType(PyTypeObject* type) const {
   auto it = pinnable.find(type);
   if (it != pinnable.end()) return it->second;
   bool result = enumType && PyType_IsSubtype(type, enumType);
-  if (!result && type->tp_name) {
-    std::string name = type->tp_name;
-    Ref module = Ref::steal(
-        PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+  if (!result) {
+    Ref module =
+        Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
     if (!module) PyErr_Clear();
     result = module && PyUnicode_Check(module.get()) &&
              PyUnicode_CompareWithASCIIString(module.get(), "typing") == 0;

@@ -14,8 +14,8 @@ struct WellKnown {
   PyTypeObject* memoryFormat = nullptr;
   PyTypeObject* qscheme = nullptr;
   PyTypeObject* torchSize = nullptr;
-  PyTypeObject* enumType = nullptr;      // enum.Enum
-  PyTypeObject* partial = nullptr;       // functools.partial
+  PyTypeObject* enumType = nullptr;  // enum.Enum
+  PyTypeObject* partial = nullptr;   // functools.partial
   PyTypeObject* orderedDict = nullptr;
   PyTypeObject* defaultDict = nullptr;
   PyTypeObject* deque = nullptr;
@@ -34,7 +34,8 @@ struct WellKnown {
 // Made at first use, with the GIL held; torch must be importable.
 const WellKnown& wellKnown();
 
-// Whether the object's attribute access is object's own (no C or Python override of __getattribute__).
+// Whether the object's attribute access is object's own (no C or Python override of
+// __getattribute__).
 bool hasGenericGetAttr(PyTypeObject* type);
 bool hasGenericSetAttr(PyTypeObject* type);
 

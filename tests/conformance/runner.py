@@ -64,7 +64,7 @@ def run(module: str, evaluated: bool) -> dict[str, Any]:
     """Run one module here."""
     outcomes = Outcomes()
     if evaluated:
-        _C.evaluate_only_start(all_threads=True)
+        _C.evaluate_only_start(True)
     suite = unittest.defaultTestLoader.loadTestsFromName(f"test.{module}")
     suite.run(outcomes)
     if evaluated:

@@ -149,7 +149,7 @@ def test_all_threads() -> None:
         program_calls()
         counts.append(_C.evaluation_counts()["frames"])
 
-    _C.evaluate_only_start(all_threads=True)
+    _C.evaluate_only_start(True)
     try:
         threads = [threading.Thread(target=work) for _ in range(3)]
         for thread in threads:

@@ -250,7 +250,8 @@ TEST(Replay, AnotherIdentityDiverges) {
 
 TEST(Replay, DropsValuesAtTheirLastUse) {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "the address sanitizer keeps freed memory back, so the process's peak says nothing";
+  GTEST_SKIP()
+      << "the address sanitizer keeps freed memory back, so the process's peak says nothing";
 #endif
   Python::run(
       "def f(x):\n  for _ in range(20): x = x + 1\n  return x\n"

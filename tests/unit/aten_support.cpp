@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <functional>
 
-namespace glowplug::aten::testing {
-
-namespace {
-
-const char* const kHelpers = R"(
+const char* glowplug::testing::helpers() {
+  return R"(
 import gc, math, warnings, weakref, torch, torch.nn as nn, torch.nn.functional as F
 
 def flat(o):
@@ -33,62 +30,9 @@ def difference(a, b):
         if repr(x.tolist()) != repr(y.tolist()): return f'{i}: {x} {y}'
     return ''
 )";
-
-}  // namespace
-
-PyObject* Python::globals() {
-  static PyObject* const kGlobals = [] {
-    PyObject* dict = PyDict_New();
-    PyDict_SetItemString(dict, "__builtins__", PyEval_GetBuiltins());
-    PyDict_SetItemString(dict, "__name__", Ref::steal(PyUnicode_FromString("aten_tests")).get());
-    Ref done = Ref::steal(PyRun_String(kHelpers, Py_file_input, dict, dict));
-    if (!done) PyErr_Print();
-    return dict;
-  }();
-  return kGlobals;
 }
 
-void Python::run(const std::string& code) {
-  Ref done = Ref::steal(PyRun_String(code.c_str(), Py_file_input, globals(), globals()));
-  if (!done) PyErr_Print();
-  ASSERT_TRUE(done) << code;
-}
-
-Ref Python::eval(const std::string& expression) {
-  Ref value = Ref::steal(PyRun_String(expression.c_str(), Py_eval_input, globals(), globals()));
-  if (!value) PyErr_Print();
-  EXPECT_TRUE(value) << expression;
-  return value;
-}
-
-bool Python::truth(const std::string& expression) {
-  Ref value = eval(expression);
-  return value && PyObject_IsTrue(value.get()) == 1;
-}
-
-std::string Python::text(const std::string& expression) {
-  Ref value = Ref::steal(PyObject_Str(eval(expression).get()));
-  return value ? PyUnicode_AsUTF8(value.get()) : takeError();
-}
-
-void Python::set(const char* name, PyObject* value) {
-  PyDict_SetItemString(globals(), name, value);
-}
-
-std::string Python::takeError() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (type == nullptr) return "";
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Ref text = Ref::steal(PyObject_Str(value));
-  std::string message = reinterpret_cast<PyTypeObject*>(type)->tp_name;
-  message += ": ";
-  message += PyUnicode_AsUTF8(text.get());
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  return message;
-}
+namespace glowplug::aten::testing {
 
 void Recorded::onScalar(ValueId value, PyObject* scalar) {
   scalars.emplace_back(value, Ref::borrow(scalar));

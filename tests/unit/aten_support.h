@@ -15,24 +15,13 @@
 #include "aten/op_table.h"
 #include "cpython/ref.h"
 #include "ir/trace.h"
+#include "python_support.h"
 
 namespace glowplug::aten::testing {
 
 using common::ValueId;
 using cpython::Ref;
-
-// One namespace with torch imported, for the whole test program.
-class Python {
- public:
-  static PyObject* globals();
-  static void run(const std::string& code);
-  static Ref eval(const std::string& expression);
-  static bool truth(const std::string& expression);
-  static std::string text(const std::string& expression);
-  static void set(const char* name, PyObject* value);
-  // "Type: message" of the error that is set; clears it.
-  static std::string takeError();
-};
+using glowplug::testing::Python;
 
 class Recorded : public OpSink {
  public:

@@ -99,7 +99,7 @@ def same(a, b, seen=None):
         if hasattr(o, '__dict__') and not isinstance(o, types.FunctionType): out.append(vars(o))
         for c in type(o).__mro__:
             for n, d in vars(c).items():
-                if type(d) is types.MemberDescriptorType and c.__module__ == 'replayed':
+                if type(d) is types.MemberDescriptorType and c.__module__ == 'tested':
                     out += [n, getattr(o, n, None)]
         return out
     pa, pb = parts(a), parts(b)

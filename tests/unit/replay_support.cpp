@@ -2,17 +2,19 @@
 
 #include <algorithm>
 
-namespace glowplug::replay::testing {
-
-namespace {
-
-const char* const kHelpers = R"(
+const char* glowplug::testing::helpers() {
+  return R"(
 import collections, functools, gc, types, warnings, weakref, torch
 import torch.nn.functional as F
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field
 log = []
 )";
+}
+
+namespace glowplug::replay::testing {
+
+namespace {
 
 bool isValue(PyObject* object) {
   return object == Py_None || object == Py_Ellipsis || PyBool_Check(object) ||
@@ -27,58 +29,6 @@ PyTypeObject* typeNamed(const char* name) {
 }
 
 }  // namespace
-
-PyObject* Python::globals() {
-  static PyObject* const kGlobals = [] {
-    PyObject* dict = PyDict_New();
-    PyDict_SetItemString(dict, "__builtins__", PyEval_GetBuiltins());
-    PyDict_SetItemString(dict, "__name__", Ref::steal(PyUnicode_FromString("replayed")).get());
-    Ref done = Ref::steal(PyRun_String(kHelpers, Py_file_input, dict, dict));
-    if (!done) PyErr_Print();
-    return dict;
-  }();
-  return kGlobals;
-}
-
-void Python::run(const std::string& code) {
-  Ref done = Ref::steal(PyRun_String(code.c_str(), Py_file_input, globals(), globals()));
-  if (!done) PyErr_Print();
-  ASSERT_TRUE(done) << code;
-}
-
-Ref Python::eval(const std::string& expression) {
-  Ref value = Ref::steal(PyRun_String(expression.c_str(), Py_eval_input, globals(), globals()));
-  if (!value) PyErr_Print();
-  EXPECT_TRUE(value) << expression;
-  return value;
-}
-
-bool Python::truth(const std::string& expression) {
-  Ref value = eval(expression);
-  return value && PyObject_IsTrue(value.get()) == 1;
-}
-
-std::string Python::text(const std::string& expression) {
-  Ref value = Ref::steal(PyObject_Str(eval(expression).get()));
-  return value ? PyUnicode_AsUTF8(value.get()) : takeError();
-}
-
-void Python::set(const char* name, PyObject* value) {
-  PyDict_SetItemString(globals(), name, value);
-}
-
-std::string Python::takeError() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (!type) return "";
-  PyErr_NormalizeException(&type, &value, &traceback);
-  if (traceback) PyException_SetTraceback(value, traceback);
-  Ref t = Ref::steal(type), v = Ref::steal(value), tb = Ref::steal(traceback);
-  set("error", value);
-  Ref text = Ref::steal(PyObject_Str(value));
-  return std::string(reinterpret_cast<PyTypeObject*>(type)->tp_name) + ": " +
-         PyUnicode_AsUTF8(text.get());
-}
 
 void Program::argument(const char* name) {
   if (!recorder_) recorder_ = std::make_unique<aten::OpRecorder>(trace, ops, *this);
@@ -262,7 +212,7 @@ RecipeId Program::instance(RecipeId id, PyObject* object) {
   Ref dict = Python::eval("getattr(_of, '__dict__', None)");
   std::vector<Ref> slots = listed(
       "[x for c in type(_of).__mro__ for n, d in vars(c).items()"
-      " if type(d) is types.MemberDescriptorType and c.__module__ == 'replayed' and hasattr(_of, n)"
+      " if type(d) is types.MemberDescriptorType and c.__module__ == 'tested' and hasattr(_of, n)"
       " for x in (n, getattr(_of, n))]",
       object);
   if (content) kept_.push_back(content);

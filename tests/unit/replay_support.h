@@ -13,6 +13,7 @@
 #include "aten/op_recorder.h"
 #include "cpython/object_table.h"
 #include "cpython/ref.h"
+#include "python_support.h"
 #include "replay/plan.h"
 
 namespace glowplug::replay::testing {
@@ -21,21 +22,9 @@ using common::RecipeId;
 using common::SourceId;
 using common::ValueId;
 using cpython::Ref;
+using glowplug::testing::Python;
 using ir::EffectKind;
 using ir::RecipeKind;
-
-// One namespace, with torch imported, for the whole test program.
-class Python {
- public:
-  static PyObject* globals();
-  static void run(const std::string& code);
-  static Ref eval(const std::string& expression);
-  static bool truth(const std::string& expression);
-  static std::string text(const std::string& expression);
-  static void set(const char* name, PyObject* value);
-  // "Type: message" of the error that is set; clears it.
-  static std::string takeError();
-};
 
 // Builds one trace, step by step, while the program really runs.
 class Program : public aten::OpSink {
