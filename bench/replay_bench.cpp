@@ -67,7 +67,7 @@ int main() {
     for (Py_ssize_t i = 0; i < 132; i++) fetched.push_back(PyList_GET_ITEM(weights.get(), i));
     auto call = [&] {
       std::unique_ptr<Suspended> suspended;
-      Outcome outcome = plan.run(fetched.data(), suspended);
+      Outcome outcome = plan.run(guard::Call(), fetched.data(), suspended);
       if (!outcome.result) PyErr_Print();
       Py_XDECREF(outcome.result);
     };

@@ -75,10 +75,8 @@ common::ValueId OpRecorder::addInput(PyObject* tensor, common::SourceId source) 
 
 common::ValueId OpRecorder::addResult(PyObject* tensor) {
   const at::Tensor& result = THPVariable_Unpack(tensor);
-  if (common::ValueId known = impl_->valueOf(result); known.valid()) return known;
-  common::ValueId value = impl_->addValue(result, Py_TYPE(tensor), true);
-  impl_->trace.values[value.index()].dataDependent = true;
-  return value;
+  // One that is known already goes by its new number from here on.
+  return impl_->addValue(result, Py_TYPE(tensor), true);
 }
 
 common::ValueId OpRecorder::addAlias(PyObject* result, const char* op, PyObject* self) {
@@ -175,6 +173,16 @@ void OpRecorder::Impl::callFed(Call& call, torch::jit::Stack* stack) {
         "stopped: " +
         wrong);
   std::vector<c10::IValue> results = feed->impl().results(*taken, call.op.schema(), tracker);
+  // Torch's factory functions take a tensor over that nobody else has; of another they would make
+  // one that is unknown here.
+  if (ThreadModes::now().dispatchesBelowAutograd())
+    for (c10::IValue& result : results)
+      if (result.isTensor() && result.toTensor().defined() &&
+          tracker.find(result.toTensor()) == nullptr) {
+        c10::TensorImpl& impl = *result.toTensor().unsafeGetTensorImpl();
+        c10::VariableVersion version(impl.version_counter().current_version());
+        result = at::Tensor(impl.shallow_copy_and_detach(version, true));
+      }
   torch::jit::drop(*stack, call.op.schema().arguments().size());
   for (c10::IValue& result : results) stack->push_back(std::move(result));
   finish(call, *stack);

@@ -152,6 +152,11 @@ void Plan::Impl::findLateChecks() {
 }
 
 bool Plan::Impl::passes(Context& context, size_t event) const {
+  for (common::ValueId id : trace.events[event].results) {
+    PyObject* result = context.result(id);
+    bool tensor = result && aten::isTensor(result);
+    if (tensor != (trace.values[id.index()].kind == ir::ValueKind::Tensor)) return false;
+  }
   auto found = lateChecks.find(event);
   if (found == lateChecks.end()) return true;
   const LateCheck& check = found->second;

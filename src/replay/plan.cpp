@@ -90,12 +90,9 @@ Plan::Impl::Impl(const ir::Trace& trace, const cpython::ObjectTable& objects,
       madeAt(makers(trace)),
       commits(trace, madeAt),
       valueCapacity(trace.values.size()) {
-  for (size_t e = 0; e < trace.events.size(); e++) {
-    if (firstCommit == SIZE_MAX && ir::cannotBeTakenBack(trace.events[e])) firstCommit = e;
-    if (trace.events[e].kind == EventKind::Op || trace.events[e].kind == EventKind::Opaque ||
-        ir::isLateGuard(trace.events[e]))
-      lastStop = e;
-  }
+  auto commit = std::find_if(trace.events.begin(), trace.events.end(), ir::cannotBeTakenBack);
+  if (commit != trace.events.end())
+    firstCommit = static_cast<size_t>(commit - trace.events.begin());
   collectUses();
   findLateChecks();
   collectLives();

@@ -182,7 +182,6 @@ struct Plan::Impl {
   std::vector<int32_t> lateIndex;                    // by SourceId: in lateWanted, or -1
   std::unordered_map<size_t, LateCheck> lateChecks;  // by opaque event
   size_t firstCommit = SIZE_MAX;                     // the first event that cannot be taken back
-  size_t lastStop = 0;                               // the last event at which a replay may stop
   std::vector<size_t> diesAt;  // by ValueId: event before which the program let go of it
   std::vector<std::pair<common::ValueId, size_t>> inputs;  // value, index in wanted
   std::vector<common::ObjectId> named;                     // weakly held objects of recipes

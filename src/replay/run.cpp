@@ -238,7 +238,7 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
       return false;
     }
     if (!pending.empty()) context.flushedAt = step.begin;
-    if (!commit(context, pending, step.begin >= lastStop)) {
+    if (!commit(context, pending, false)) {
       *outcome = {Outcome::Kind::Raised, nullptr, step.begin};
       return false;
     }

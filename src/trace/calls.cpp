@@ -137,6 +137,7 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
         return invoke();
     }
   }
+  noteBound(callee);
   if (PyMethod_Check(callee)) {
     std::vector<PyObject*> values{PyMethod_GET_SELF(callee)};
     values.insert(values.end(), args.values, args.values + args.count());
@@ -149,14 +150,7 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
       Py_IS_TYPE(callee, &PyMethodDescr_Type) || Py_IS_TYPE(callee, &PyWrapperDescr_Type) ||
       Py_IS_TYPE(callee, &_PyMethodWrapper_Type)) {
     // Bound to an object: the object is the first argument of the model.
-    PyObject* self = nullptr;
-    if (PyCFunction_Check(callee)) {
-      self = PyCFunction_GET_SELF(callee);
-      if (self && (PyModule_Check(self) || isPinnable(callee))) self = nullptr;
-    } else if (Py_IS_TYPE(callee, &_PyMethodWrapper_Type)) {
-      Ref bound = Ref::steal(PyObject_GetAttrString(callee, "__self__"));
-      self = bound.get();  // kept alive by the wrapper
-    }
+    PyObject* self = boundTo(callee);
     if (!self) return callC(callee, model, args, invoke);
     std::vector<PyObject*> values{self};
     values.insert(values.end(), args.values, args.values + args.count());
@@ -173,6 +167,30 @@ PyObject* Recorder::callAfterRefusal(const Invoke& invoke) {
                "replay had stopped: %s",
                refusal_ ? refusal_->text().c_str() : "");
   return nullptr;
+}
+
+// What a callable in C is bound to and passes on as its first argument; borrowed, or nullptr.
+PyObject* Recorder::boundTo(PyObject* callee) {
+  if (PyCFunction_Check(callee)) {
+    PyObject* self = PyCFunction_GET_SELF(callee);
+    return self && (PyModule_Check(self) || isPinnable(callee)) ? nullptr : self;
+  }
+  if (!Py_IS_TYPE(callee, &_PyMethodWrapper_Type)) return nullptr;
+  Ref bound = Ref::steal(PyObject_GetAttrString(callee, "__self__"));
+  return bound.get();  // kept alive by the wrapper
+}
+
+// What a method is bound to, where the method itself came from outside.
+void Recorder::noteBound(PyObject* callee) {
+  bool method = PyMethod_Check(callee);
+  bool builtin = PyCFunction_Check(callee) && PyCFunction_GET_SELF(callee);
+  if (!method && !builtin) return;
+  SourceId source = provenance_.find(callee);
+  if (!source.valid()) return;
+  PyObject* self = method ? PyMethod_GET_SELF(callee) : PyCFunction_GET_SELF(callee);
+  if (provenance_.find(self).valid()) return;
+  noteLoad(child(source, StepKind::MethodSelf), self);
+  if (method) noteLoad(child(source, StepKind::MethodFunc), PyMethod_GET_FUNCTION(callee));
 }
 
 // A compiled function hands the call on to what it was made of.

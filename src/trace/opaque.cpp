@@ -78,7 +78,9 @@ void Recorder::escape() {
 
 void Recorder::describeCall(ir::Event& event, PyObject* callee, const Arguments& args) {
   event.recipes.push_back(recipe(callee));
-  for (size_t i = 0; i < args.count(); i++) event.recipes.push_back(recipe(args.values[i]));
+  // What the callee is bound to stands among the arguments for the models' sake.
+  size_t first = args.count() && boundTo(callee) == args.values[0] ? 1 : 0;
+  for (size_t i = first; i < args.count(); i++) event.recipes.push_back(recipe(args.values[i]));
   if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
 }
 
@@ -140,7 +142,10 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   if (!active_) return invoke();
   Ref result = Ref::steal(callApart(invoke));
   if (!result) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
     refuse("call_raised", calleeName(callee));
+    PyErr_Restore(type, value, traceback);
     return nullptr;
   }
   if (kind == OpaqueKind::Unknown) {
@@ -169,8 +174,14 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
       refuse("tensor_subclass", Py_TYPE(result.get())->tp_name);
       return result;
     }
-    event.results.push_back(ops_->addResult(result.get()));
+    ValueId tensor = ops_->addResult(result.get());
+    event.results.push_back(tensor);
     emit(std::move(event));
+    ir::Guard meta;
+    meta.kind = ir::PredicateKind::TensorMeta;
+    meta.source = child(SourceId(), StepKind::Result, static_cast<int64_t>(tensor.index()));
+    meta.meta = trace().values[tensor.index()].meta;
+    if (active_) addGuard(meta);
     return result;
   }
   bool clock = event.logOnly && PyFloat_CheckExact(result.get());

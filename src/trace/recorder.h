@@ -244,6 +244,8 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
   void deepReadAll(const Arguments& args);
+  static PyObject* boundTo(PyObject* callee);
+  void noteBound(PyObject* callee);
   void noteWrapped(common::SourceId entry, PyObject* object);
   void noteClass(PyObject* callee, PyObject* result);
   void noteTensorResult(PyObject* result, PyObject* callee);

@@ -236,7 +236,7 @@ TEST(Fork, JoinedWhileAnotherThreadRuns) {
     PyGILState_STATE gil = PyGILState_Ensure();
     for (int i = 0; i < 50; i++) {
       std::unique_ptr<Suspended> suspended;
-      Outcome outcome = program.plan().run(fetched, suspended);
+      Outcome outcome = program.plan().run(guard::Call(), fetched, suspended);
       good += outcome.kind == Kind::Returned;
       Py_XDECREF(outcome.result);
     }
@@ -381,6 +381,9 @@ TEST(Backend, DropsWhatASegmentUsedLast) {
   program.run("y = h * 2");
   program.opaque({"f"}, false);
   program.run("z = y * 2");
+  // The program has let go of it by then; without that it would live on, as it may be needed.
+  common::ValueId h = program.trace.events[1].results[0];
+  program.trace.events.back().dead.push_back(static_cast<int64_t>(h.index()));
   program.returns("z");
   ASSERT_EQ(program.plan().segments().size(), 3u);
   Python::run(

@@ -314,17 +314,28 @@ Ref Program::done(Outcome ended) {
   return Ref::steal(ended.result);
 }
 
+namespace {
+
+guard::Call callOf(PyObject* list) {
+  guard::Call call;
+  call.args = PySequence_Fast_ITEMS(list);
+  call.positional = static_cast<size_t>(PyList_GET_SIZE(list));
+  return call;
+}
+
+}  // namespace
+
 Ref Program::call(const std::string& arguments) {
   Ref list = Python::eval(arguments);
   suspended.reset();
-  Outcome ended = plan().run(fetch(list.get()).data(), suspended);
+  Outcome ended = plan().run(callOf(list.get()), fetch(list.get()).data(), suspended);
   return done(ended);
 }
 
 Ref Program::resume(const std::string& arguments, Program& stopped) {
   Ref list = Python::eval(arguments);
   suspended = std::move(stopped.suspended);
-  Outcome ended = plan().resume(fetch(list.get()).data(), suspended);
+  Outcome ended = plan().resume(callOf(list.get()), fetch(list.get()).data(), suspended);
   return done(ended);
 }
 
