@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <utility>
 
 #include "common/check.h"
 #include "common/events.h"
@@ -415,7 +416,10 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
   compiled->number = group->guards.add(recording->trace, recording->objects, recording->ops,
                                        compiled->plan->wanted(), call);
   for (const auto& other : group->traces) {
-    if (replay::Plan::join(*other->plan, *compiled->plan)) compiled->fork = true;
+    if (!replay::Plan::join(*other->plan, *compiled->plan)) continue;
+    // Both are sides of a branch now.
+    if (!std::exchange(other->fork, true)) counters().add(Stat::forks);
+    compiled->fork = true;
   }
   group->traces.push_back(compiled);
   addPhaseTime("build", static_cast<double>(now() - start) * 1e-9);

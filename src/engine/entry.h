@@ -31,7 +31,7 @@ struct CompiledTrace {
   size_t number = 0;  // in its group's guard tree
   double recordSeconds = 0;
   std::vector<common::Refusal> breaks;
-  bool fork = false;  // branches off another trace at a tensor's value
+  bool fork = false;  // one side of a branch on a value
 };
 
 // The traces recorded under one thread state of torch (grad mode, autocast, default dtype...).

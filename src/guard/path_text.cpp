@@ -123,6 +123,8 @@ std::string Namer::name(common::SourceId id) const {
       return parent() + ".keywords";
     case StepKind::ProxyTarget:
       return parent();
+    case StepKind::Referent:
+      return parent() + "()";
     case StepKind::ContextValue:
       return parent() + ".get()";
     case StepKind::TensorGrad:

@@ -183,6 +183,8 @@ PyObject* fetchStep(const Node& node, PyObject* parent, Made& made) {
                  : nullptr;
     case StepKind::Closure:
       return closureCell(node, parent);
+    case StepKind::Referent:
+      return PyWeakref_CheckRef(parent) ? PyWeakref_GET_OBJECT(parent) : nullptr;
     case StepKind::TensorGrad:
       return readGrad(parent, made);
     case StepKind::ContextValue:

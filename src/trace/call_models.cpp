@@ -35,6 +35,8 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::LogOnly:
     case CalleeKind::Clock:
       return callOpaque(callee, args, invoke, OpaqueKind::Output, "opaque_call");
+    case CalleeKind::Skipped:
+      return callSkipped(invoke);
     case CalleeKind::Known:
       return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
     case CalleeKind::Python:

@@ -123,11 +123,8 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
         return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
       case CalleeKind::Backward:
         return callBackward(callee, args, invoke);
-      case CalleeKind::Skipped: {
-        EvaluationPause pause;
-        aten::OpRecorder::Pause opsPause;
-        return invoke();
-      }
+      case CalleeKind::Skipped:
+        return callSkipped(invoke);
       case CalleeKind::Unwrapped: {
         Ref wrapped = Ref::steal(PyObject_GetAttrString(callee, "__wrapped__"));
         if (!wrapped) return nullptr;
@@ -157,6 +154,12 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
     return callC(callee, model, {values.data(), args.positional + 1, args.kwnames}, invoke);
   }
   return callObject(callee, args, invoke);
+}
+
+PyObject* Recorder::callSkipped(const Invoke& invoke) {
+  EvaluationPause pause;
+  aten::OpRecorder::Pause opsPause;
+  return invoke();
 }
 
 // What a replay has done must not be done again, although nothing can be recorded any more.
@@ -209,6 +212,12 @@ PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const In
   if (isTransparentCallable(type)) {
     noteWrapped(sourceOf(callee), callee);
     return invoke();
+  }
+  if (PyWeakref_CheckRef(callee) && args.count() == 0) {
+    PyObject* result = invoke();
+    SourceId source = provenance_.find(callee);
+    if (result && source.valid()) noteLoad(child(source, StepKind::Referent), result);
+    return result;
   }
   if (PyObject_TypeCheck(callee, known.partial)) {
     SourceId source = provenance_.find(callee);

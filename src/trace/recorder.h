@@ -224,6 +224,7 @@ class Recorder final : public Operations, public aten::OpSink {
 
   // --- calls.cpp, call_models.cpp
   PyObject* callAfterRefusal(const Invoke& invoke);
+  static PyObject* callSkipped(const Invoke& invoke);
   PyObject* callReading(PyObject* callee, const Callee& model, const Arguments& args,
                         const Invoke& invoke);
   PyObject* callBackward(PyObject* callee, const Arguments& args, const Invoke& invoke);
