@@ -243,6 +243,9 @@ def _extend_entry() -> None:
     }
     of_functions = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
     methods |= {name: _of_original(name) for name in (*of_functions, "__func__", "__self__")}
+    # torch.compile and torch.export take the original of what another compiler has compiled.
+    methods["_torchdynamo_orig_callable"] = property(lambda self: self.__wrapped__)
+    methods["_torchdynamo_wrapper_id"] = property(id)
     for name, method in methods.items():
         setattr(_C.Entry, name, method)
 

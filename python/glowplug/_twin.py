@@ -49,9 +49,7 @@ def _is_pythons(cls: type) -> bool:
     return bool(cls.__flags__ & heap_type) and not cls.__flags__ & immutable
 
 
-def twin(
-    thing: Any, call: Callable[..., Any], again: Callable[..., Any], *settings: Any
-) -> Any:
+def twin(thing: Any, call: Callable[..., Any], again: Callable[..., Any], *settings: Any) -> Any:
     """A second object for `thing`: same ``__dict__``, its class but for the call, which is `call`.
 
     ``again(copy, *settings)`` makes the twin of a copy. Raises TypeError for an object with state
@@ -59,7 +57,7 @@ def twin(
     """
     if not can_have(thing):
         _refuse(type(thing))
-    made = object.__new__(_subclass(type(thing), Facts(thing, call, again, settings)))
+    made: Any = object.__new__(_subclass(type(thing), Facts(thing, call, again, settings)))
     object.__setattr__(made, "__dict__", thing.__dict__)
     return made
 
@@ -108,10 +106,16 @@ def _subclass(cls: type, facts: Facts) -> type:
         "__copy__": _copy,
         "__deepcopy__": _deepcopy,
         "__class__": property(lambda self: type(facts.original), _set_class),
+        # torch.compile and torch.export take the original of what another compiler has compiled.
+        "_torchdynamo_orig_callable": property(lambda self: facts.original),
+        "_torchdynamo_wrapper_id": property(id),
         _FACTS: facts,
     }
-    if cls.__eq__ is object.__eq__ and cls.__hash__ is object.__hash__:
-        namespace |= {"__eq__": _equal, "__hash__": _hash}
+    if all(getattr(cls, name) is getattr(object, name) for name in ("__eq__", "__hash__")):
+        namespace["__eq__"] = lambda self, other: (
+            _original(other) is facts.original or NotImplemented
+        )
+        namespace["__hash__"] = lambda self: object.__hash__(facts.original)
     # Made under a class of no one's and moved under `cls` afterwards: so the user's
     # __init_subclass__ and metaclass, which may keep a registry or want arguments, do not hear of a
     # class that is not theirs.
@@ -171,14 +175,6 @@ def _set_class(self: Any, cls: type) -> None:
 def _original(thing: Any) -> Any:
     facts = _facts(type(thing))
     return thing if facts is None else facts.original
-
-
-def _equal(self: Any, other: Any) -> Any:
-    return _original(self) is _original(other) or NotImplemented
-
-
-def _hash(self: Any) -> int:
-    return object.__hash__(_original(self))
 
 
 # The methods of a twin's type.
