@@ -83,12 +83,9 @@ def _slots(cls: type) -> set[str]:
 
 
 def _facts(cls: type) -> Facts | None:
-    found = _own_dict(cls).get(_FACTS)
+    # No class derives from a twin's type (see _new_class), so what is found is its own.
+    found = getattr(cls, _FACTS, None)
     return found if isinstance(found, Facts) else None
-
-
-def _own_dict(cls: type) -> Any:
-    return type.__dict__["__dict__"].__get__(cls)
 
 
 def _plain(cls: Any) -> Any:
