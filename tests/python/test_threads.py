@@ -4,6 +4,7 @@ import contextlib
 import gc
 import random
 import resource
+import subprocess
 import sys
 import threading
 import time
@@ -332,3 +333,31 @@ def test_a_recursive_entry_and_one_that_calls_another(same: Any) -> None:
             same(eager(t, n), compiled(t, n))
 
     run_all([work] * 4)
+
+
+FIRST_RECORDINGS = """
+import builtins, threading, time, torch, glowplug
+plain = builtins.__import__
+def importing(*args, **kwargs):
+    time.sleep(0.001)  # as an import does that reads a file: other threads run
+    return plain(*args, **kwargs)
+def work():
+    barrier.wait()
+    t = torch.ones(2)
+    assert torch.equal(glowplug.compile(lambda x: x.cos() + 1)(t), t.cos() + 1)
+barrier = threading.Barrier(4)
+threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+builtins.__import__ = importing
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(
+    strict=True,
+    raises=subprocess.TimeoutExpired,
+    reason="tables of known objects are made under a C++ lock, in which the GIL is released",
+)
+def test_the_first_recordings_of_a_process_are_in_several_threads() -> None:
+    subprocess.run([sys.executable, "-c", FIRST_RECORDINGS], check=True, timeout=30)
