@@ -1,4 +1,4 @@
-"""Writes that raise, where the program catches the exception: done and caught again at each call."""
+"""Writes that raise, where the program catches the exception: each call does and catches them."""
 
 import array
 import collections
