@@ -1,5 +1,6 @@
 """Processes, signals and exits: a call may be interrupted anywhere, and later calls are right."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -389,4 +390,25 @@ def test_changed_while_iterated(kind: str, same: Any) -> None:
         results = [outcomes(program, torch.ones(2), items), items]
         results += [outcomes(program, torch.ones(2), thing)[:1] for thing in fresh]
         found.append([*results, fresh])
+    same(*found)
+
+
+@pytest.mark.xfail(strict=True, reason="the collector is off during a recording, and on after it")
+def test_the_collector_is_left_as_the_program_left_it(same: Any) -> None:
+    def switch(x: torch.Tensor) -> torch.Tensor:
+        gc.disable()
+        return x + 1
+
+    def ask(x: torch.Tensor) -> tuple[torch.Tensor, bool]:
+        return x + 1, gc.isenabled()
+
+    found = []
+    try:
+        for wrap in (lambda f: f, glowplug.compile):
+            gc.enable()
+            outcome = [wrap(ask)(torch.ones(2))[1]]
+            wrap(switch)(torch.ones(2))
+            found.append([*outcome, gc.isenabled()])
+    finally:
+        gc.enable()
     same(*found)
