@@ -105,7 +105,7 @@ def run(module: str, mode: str) -> dict[str, Any]:
             stack.enter_context(calling_methods({"recorded": recorded, "twice": twice}[mode]))
         suite = unittest.defaultTestLoader.loadTestsFromName(f"test.{module}")
         suite.run(outcomes)
-    counts = _C.evaluation_counts() | _C.counters()["stats"]
+    counts = _C.counters()["stats"] | _C.evaluation_counts()
     return {"by_id": outcomes.by_id, "details": outcomes.details, "counts": counts}
 
 
