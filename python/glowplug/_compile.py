@@ -1,15 +1,17 @@
 """``glowplug.compile``: what may be compiled, and what comes back for it."""
 
+import copy
 import functools
 import inspect
 import logging
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, overload
 
 import torch
 
-from . import _C, _backends, _module
+from . import _C, _backends, _twin
 
 log = logging.getLogger("glowplug")
 
@@ -131,7 +133,7 @@ def entry_of(compiled: Any) -> _C.Entry | None:
     """The entry behind what ``compile`` returned; None for anything else."""
     if isinstance(compiled, _C.Entry):
         return compiled
-    return _module.entry_of(compiled)
+    return _twin.entry_of(compiled)
 
 
 def config_of(compiled: Any) -> Config:
@@ -149,8 +151,8 @@ def compile_with(model: Any, config: Config) -> Any:
             f"callable object; got {type(model).__name__} ({what[:80]})"
         )
     entry = make_entry(model, config)
-    if isinstance(model, torch.nn.Module):
-        return _module.compiled(model, entry)
+    if isinstance(model, torch.nn.Module) or _twin.can_have(model):
+        return _twin.twin(model, entry, compile_with, config)
     return _dress(entry, model, config)
 
 
@@ -181,20 +183,71 @@ def _name(model: Any) -> str:
 
 
 def _dress(entry: _C.Entry, fn: Callable[..., Any], config: Config) -> _C.Entry:
-    """Make the entry look like `fn`: name, documentation, signature, pickling by the same name."""
+    """Make the entry look like `fn`: name, documentation, signature."""
     # Only a function's attributes are its wrapper's too; an object's are its state.
     updated = functools.WRAPPER_UPDATES if inspect.isfunction(fn) else ()
     functools.update_wrapper(entry, fn, updated=updated)
     entry.__dict__["_glowplug_config"] = config
-    # Set on the object, where copy and pickle find it: a function is pickled by its name, and the
-    # entry stands under that name; anything else is pickled itself and compiled again.
-    if inspect.isfunction(fn):
-        reduced: Any = fn.__qualname__
-    else:
-        reduced = (_compiled_again, (fn, config))
-    entry.__dict__["__reduce_ex__"] = lambda protocol: reduced
     return entry
 
 
-def _compiled_again(model: Any, config: Config) -> Any:
-    return compile_with(model, config)
+# What every entry has in common with a function is the type's, and reaches the original, so that
+# neither goes out of date.
+
+
+def _reduce(self: _C.Entry, protocol: Any) -> str | tuple[Any, ...]:
+    """A function is pickled by its name, where the entry stands under it, and is not copied.
+
+    Everything else is pickled itself and compiled again.
+    """
+    fn = self.__wrapped__
+    if inspect.isfunction(fn) and _named(fn) is not fn:
+        return fn.__qualname__
+    return compile_with, (fn, self.__dict__["_glowplug_config"])
+
+
+def _named(fn: Any) -> Any:
+    """What is found under the name of `fn`; None if nothing is."""
+    found: Any = sys.modules.get(fn.__module__)
+    for name in fn.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found
+
+
+def _copy(self: _C.Entry) -> _C.Entry:
+    fn = copy.copy(self.__wrapped__)
+    return self if fn is self.__wrapped__ else compile_with(fn, self.__dict__["_glowplug_config"])
+
+
+def _deepcopy(self: _C.Entry, memo: dict[int, Any]) -> _C.Entry:
+    fn = copy.deepcopy(self.__wrapped__, memo)
+    return self if fn is self.__wrapped__ else compile_with(fn, self.__dict__["_glowplug_config"])
+
+
+def _of_original(name: str) -> property:
+    def get(self: _C.Entry) -> Any:
+        return getattr(self.__wrapped__, name)
+
+    def put(self: _C.Entry, value: Any) -> None:
+        setattr(self.__wrapped__, name, value)
+
+    return property(get, put)
+
+
+def _extend_entry() -> None:
+    methods: dict[str, Any] = {
+        "__repr__": lambda self: f"<compiled {self.__wrapped__!r}>",
+        "__reduce_ex__": _reduce,
+        "__copy__": _copy,
+        "__deepcopy__": _deepcopy,
+    }
+    of_functions = ("__code__", "__defaults__", "__kwdefaults__", "__globals__", "__closure__")
+    methods |= {name: _of_original(name) for name in (*of_functions, "__func__", "__self__")}
+    # torch.compile and torch.export take the original of what another compiler has compiled.
+    methods["_torchdynamo_orig_callable"] = property(lambda self: self.__wrapped__)
+    methods["_torchdynamo_wrapper_id"] = property(id)
+    for name, method in methods.items():
+        setattr(_C.Entry, name, method)
+
+
+_extend_entry()

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import _C, _module
+from . import _C, _twin
 
 # Meaning of each stance, as torch.compiler.set_stance has them.
 STANCES = {
@@ -42,7 +42,7 @@ def disable(fn: Any = None) -> Any:
     wrapper = functools.update_wrapper(call, fn, updated=updated)
     wrapper._glowplug_disabled = True  # type: ignore[attr-defined]
     if isinstance(fn, torch.nn.Module):
-        return _module.with_type(fn, {"__call__": staticmethod(wrapper)})
+        return _twin.twin(fn, wrapper, disable)
     return wrapper
 
 

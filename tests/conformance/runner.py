@@ -1,28 +1,38 @@
-"""Runs CPython test modules, each twice: under CPython's evaluator and under Glowplug's.
+"""Runs CPython test modules in one of four modes.
 
-A server: it reads a module's name from each line of its input and answers with a line of JSON,
-{"plain": {id: outcome}, "evaluated": {id: outcome}, "counts": {...}}. Each run has a forked process
-of its own, so that a crash or a hang ends only that run, and torch is imported once.
+- plain: by CPython's evaluator, without Glowplug.
+- evaluated: by Glowplug's evaluator, without recording.
+- recorded: each test method is called twice through an entry of its own, so that it is recorded
+  and, where it can be, replayed.
+- twice: each test method is called twice, without Glowplug: what recorded is to be compared with
+  where a test cannot be repeated.
+
+A server: it reads "mode module" from each line of its input and answers with a line of JSON,
+{"by_id": {id: outcome}, "details": {id: text}, "counts": {...}}. Each run has a forked process of
+its own, so that a crash or a hang ends only that run, and torch is imported once.
 """
 
 import contextlib
 import gc
 import io
 import json
+import logging
 import os
 import signal
 import sys
 import tempfile
 import time
 import unittest
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch  # noqa: F401  (its libraries must be loaded before the extension)
 
+import glowplug
 from glowplug import _C
 
-LIMIT = 300.0  # seconds for one run
+LIMIT = float(os.environ.get("CONFORMANCE_LIMIT", "300"))  # seconds for one run
 
 
 class Outcomes(unittest.TestResult):
@@ -60,19 +70,46 @@ class Outcomes(unittest.TestResult):
         self.details[test.id()] = self._exc_info_to_string(err, test)[-4000:]
 
 
-def run(module: str, evaluated: bool) -> dict[str, Any]:
+@contextlib.contextmanager
+def calling_methods(call: Callable[[Any], Any]) -> Iterator[None]:
+    """Test methods are called by `call`."""
+    before = unittest.TestCase._callTestMethod
+    unittest.TestCase._callTestMethod = lambda self, method: before(self, lambda: call(method))
+    try:
+        yield
+    finally:
+        unittest.TestCase._callTestMethod = before
+
+
+def recorded(method: Callable[[], Any]) -> Any:
+    """Call `method` twice through an entry."""
+    entry = glowplug.compile(method)
+    entry()
+    return entry()
+
+
+def twice(method: Callable[[], Any]) -> Any:
+    """Call `method` twice."""
+    method()
+    return method()
+
+
+def run(module: str, mode: str) -> dict[str, Any]:
     """Run one module here."""
     outcomes = Outcomes()
-    if evaluated:
-        _C.evaluate_only_start(True)
-    suite = unittest.defaultTestLoader.loadTestsFromName(f"test.{module}")
-    suite.run(outcomes)
-    if evaluated:
-        _C.evaluate_only_stop()
-    return {"by_id": outcomes.by_id, "details": outcomes.details, "counts": _C.evaluation_counts()}
+    with contextlib.ExitStack() as stack:
+        if mode == "evaluated":
+            _C.evaluate_only_start(True)
+            stack.callback(_C.evaluate_only_stop)
+        elif mode != "plain":
+            stack.enter_context(calling_methods({"recorded": recorded, "twice": twice}[mode]))
+        suite = unittest.defaultTestLoader.loadTestsFromName(f"test.{module}")
+        suite.run(outcomes)
+    counts = _C.counters()["stats"] | _C.evaluation_counts()
+    return {"by_id": outcomes.by_id, "details": outcomes.details, "counts": counts}
 
 
-def run_apart(module: str, evaluated: bool) -> dict[str, Any]:
+def run_apart(module: str, mode: str) -> dict[str, Any]:
     """Run one module in a forked process, with its output thrown away."""
     with tempfile.TemporaryDirectory() as directory:
         answer = Path(directory, "answer.json")
@@ -84,7 +121,7 @@ def run_apart(module: str, evaluated: bool) -> dict[str, Any]:
                 os.dup2(null, descriptor)
             sys.stdin = open(0, closefd=False)
             os.chdir(directory)
-            answer.write_text(json.dumps(run(module, evaluated)))
+            answer.write_text(json.dumps(run(module, mode)))
             os._exit(0)
         status = wait(child)
         if answer.exists():
@@ -109,12 +146,13 @@ def wait(child: int) -> str:
 
 def main() -> None:
     """Serve until the input ends."""
+    # Why an entry stays eager is not for the tests that look at what is logged.
+    logging.getLogger("glowplug").setLevel(logging.CRITICAL)
     gc.freeze()  # the tests collect often; torch's objects need not be looked at each time
     answers = io.TextIOWrapper(os.fdopen(os.dup(1), "wb"), line_buffering=True)
     for line in sys.stdin:
-        module = line.strip()
-        plain, evaluated = run_apart(module, False), run_apart(module, True)
-        answers.write(json.dumps({"plain": plain, "evaluated": evaluated}) + "\n")
+        mode, module = line.split()
+        answers.write(json.dumps(run_apart(module, mode)) + "\n")
         answers.flush()
 
 

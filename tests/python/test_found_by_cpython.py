@@ -1,0 +1,166 @@
+"""Small programs behind what CPython's own tests gave differently when recorded."""
+
+import array
+import functools
+import io
+import pickle
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import glowplug
+
+
+class Counting(enumerate):
+    pass
+
+
+class Thing:
+    pass
+
+
+def with_lock(x: torch.Tensor) -> Any:
+    lock = threading.Lock()
+    with lock:
+        y = x + 1
+    return y, lock.locked()
+
+
+def with_file(x: torch.Tensor) -> Any:
+    with io.StringIO("text") as file:
+        text = file.read()
+    return x + 1, text
+
+
+def with_view(x: torch.Tensor) -> Any:
+    with memoryview(b"abc") as view:
+        found = view.readonly
+    return x + 1, found
+
+
+def held_method(x: torch.Tensor) -> Any:
+    split = bytearray(b" a b ").split
+    return x + 1, split(None, 1)
+
+
+def starred_method(x: torch.Tensor) -> Any:
+    return x + 1, bytearray(b" a b ").find(*(b"a", 0, 3))
+
+
+def caught_in_c(x: torch.Tensor) -> Any:
+    try:
+        return bytearray(b"abc").index(b"z")
+    except ValueError as error:
+        return x + 1, str(error)
+
+
+def cached(x: torch.Tensor) -> Any:
+    twice = functools.lru_cache(lambda n: n * 2)
+    return x + 1, [twice(n % 3) for n in range(9)], tuple(twice.cache_info())
+
+
+def advanced(x: torch.Tensor) -> Any:
+    it = pickle.loads(pickle.dumps(Counting("abc")))
+    next(it)
+    return x + 1, list(pickle.loads(pickle.dumps(it)))
+
+
+def dies(x: torch.Tensor) -> Any:
+    thing = Thing()
+    reference = weakref.ref(thing)
+    del thing
+    return x + 1, reference() is None
+
+
+def filled_by_exec(x: torch.Tensor) -> Any:
+    names: dict[str, Any] = {}
+    exec("def f():\n yield 1", names)
+    return x + 1, list(names["f"]())
+
+
+def raised_in_generator(x: torch.Tensor) -> Any:
+    def generate() -> Any:
+        try:
+            raise KeyError("mine")
+        except KeyError:
+            yield sys.exc_info()[0]
+
+    return x + 1, list(generate())
+
+
+PROGRAMS: list[Callable[..., Any]] = [
+    with_lock,
+    with_file,
+    with_view,
+    held_method,
+    starred_method,
+    caught_in_c,
+    cached,
+    advanced,
+    dies,
+    filled_by_exec,
+    raised_in_generator,
+]
+WRONG = [
+    with_lock,
+    with_file,
+    with_view,
+    held_method,
+    starred_method,
+    caught_in_c,
+    advanced,
+    dies,
+    raised_in_generator,
+]
+
+
+def marked(program: Callable[..., Any]) -> Any:
+    marks = [pytest.mark.xfail(strict=True, reason="open")] if program in WRONG else []
+    return pytest.param(program, id=program.__name__, marks=marks)
+
+
+@pytest.mark.parametrize("program", [marked(program) for program in PROGRAMS])
+def test_as_eager(program: Callable[..., Any], same: Any) -> None:
+    compiled, x = glowplug.compile(program), torch.ones(2)
+    for _ in range(3):
+        same(program(x), compiled(x))
+
+
+@pytest.mark.xfail(strict=True, reason="the plan looks at all events for each guard and call")
+def test_a_plan_is_built_in_linear_time() -> None:
+    def reverse(x: torch.Tensor, items: Any) -> torch.Tensor:
+        for i in range(len(items) // 2):
+            items[i], items[-1 - i] = items[-1 - i], items[i]
+        return x + 1
+
+    took = []
+    for size in (100, 600):
+        start = time.process_time()
+        glowplug.compile(reverse)(torch.ones(2), array.array("i", range(size)))
+        took.append(time.process_time() - start)
+    assert took[1] < 0.5 or took[1] < 20 * took[0]
+
+
+DEEP = """
+import torch, glowplug
+@glowplug.compile
+def f(x):
+    nested = []
+    for _ in range(100000):
+        nested = [nested]
+    return x + 1, nested
+f(torch.ones(2)), f(torch.ones(2))
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="recipes of nested containers recurse without a limit")
+def test_deeply_nested_lists() -> None:
+    done = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
