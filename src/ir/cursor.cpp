@@ -55,6 +55,14 @@ bool Cursor::number(int64_t& out) {
   return true;
 }
 
+bool Cursor::real(double& out) {
+  skipSpaces();
+  const auto [stop, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), out);
+  if (problem != std::errc()) return fail("expected a number");
+  rest_.remove_prefix(static_cast<size_t>(stop - rest_.data()));
+  return true;
+}
+
 bool Cursor::index(uint32_t& out) {
   const auto [stop, problem] = std::from_chars(rest_.data(), rest_.data() + rest_.size(), out);
   if (problem != std::errc() || out == common::SourceId::kNone) return fail("expected an index");

@@ -24,6 +24,7 @@ class Cursor {
   bool expect(char c);
   bool takeAbsent(Word word = Word::File);  // a "-" that is not the beginning of such a word
   bool number(int64_t& out);                // any sign
+  bool real(double& out);                   // also inf and nan
   bool index(uint32_t& out);                // digits right here, below Id::kNone
   bool word(std::string& out);              // letters, digits and underscores
   bool text(std::string& out, Word word);
