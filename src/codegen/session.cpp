@@ -1,0 +1,107 @@
+#include "codegen/session.h"
+
+#include <llvm/ExecutionEngine/Orc/AbsoluteSymbols.h>
+#include <llvm/ExecutionEngine/Orc/Core.h>
+#include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
+#include <llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h>
+#include <llvm/Support/MemoryBuffer.h>
+
+#include <atomic>
+
+#include "codegen/compiler.h"
+#include "codegen/symbols.h"
+#include "common/check.h"
+
+namespace glowplug::codegen {
+namespace {
+
+using namespace llvm::orc;
+
+std::unique_ptr<ExecutorProcessControl> processControl() {
+  auto made = SelfExecutorProcessControl::Create();
+  GP_CHECK(made, llvm::toString(made.takeError()));
+  return std::move(*made);
+}
+
+class OrcSession;
+
+class OrcCode final : public LoadedCode {
+ public:
+  OrcCode(ExecutionSession& session, JITDylib& code) : session_(session), code_(code) {}
+  ~OrcCode() override { llvm::consumeError(session_.removeJITDylib(code_)); }
+
+  lower::NestFunction function(const lower::Kernel& kernel, size_t nest) const override {
+    auto found = session_.lookup({&code_}, symbolOf(kernel, nest));
+    if (!found) {
+      llvm::consumeError(found.takeError());
+      return nullptr;
+    }
+    return found->getAddress().toPtr<lower::NestFunction>();
+  }
+
+ private:
+  ExecutionSession& session_;
+  JITDylib& code_;
+};
+
+class OrcSession final : public Session {
+ public:
+  OrcSession()
+      : session_(processControl()), linker_(session_), runtime_(session_.createBareJITDylib("runtime")) {
+    session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
+    SymbolMap symbols;
+    for (const Symbol& symbol : runtimeSymbols()) {
+      symbols[session_.intern(symbol.name)] = {
+          ExecutorAddr::fromPtr(symbol.address),
+          llvm::JITSymbolFlags::Exported | llvm::JITSymbolFlags::Callable};
+    }
+    llvm::Error problem = runtime_.define(absoluteSymbols(std::move(symbols)));
+    GP_CHECK(!problem, llvm::toString(std::move(problem)));
+  }
+
+  std::shared_ptr<const LoadedCode> load(const std::string& object, std::string& problem) override {
+    JITDylib& code = session_.createBareJITDylib("code" + std::to_string(next_++));
+    code.addToLinkOrder(runtime_);
+    auto loaded = std::make_shared<OrcCode>(session_, code);
+    auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object, "glowplug");
+    if (llvm::Error error = linker_.add(code, std::move(buffer))) {
+      problem = llvm::toString(std::move(error));
+      return nullptr;
+    }
+    if (!linksWhole(code, problem)) return nullptr;
+    return loaded;
+  }
+
+ private:
+  // Asks for every symbol of the object, so that it is linked now, on this thread, or refused.
+  bool linksWhole(JITDylib& code, std::string& problem) {
+    SymbolLookupSet wanted;
+    session_.runSessionLocked([&] {
+      for (const auto& [name, flags] : namesOf(code)) wanted.add(name);
+    });
+    auto found = session_.lookup({{&code, JITDylibLookupFlags::MatchAllSymbols}}, std::move(wanted));
+    if (found) return true;
+    problem = llvm::toString(found.takeError());
+    return false;
+  }
+
+  static SymbolFlagsMap namesOf(JITDylib& code) {
+    SymbolFlagsMap out;
+    (void)code;
+    return out;
+  }
+
+  ExecutionSession session_;
+  ObjectLinkingLayer linker_;
+  JITDylib& runtime_;
+  std::atomic<uint64_t> next_{0};
+};
+
+}  // namespace
+
+Session& Session::shared() {
+  static Session* session = new OrcSession;
+  return *session;
+}
+
+}  // namespace glowplug::codegen
