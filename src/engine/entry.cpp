@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/events.h"
 #include "common/log.h"
+#include "cpython/modules.h"
 #include "cpython/tracing.h"
 #include "insight/counters.h"
 #include "trace/recorder.h"
@@ -306,7 +307,7 @@ void Entry::goEager(Refusal refusal) {
   Ref message = Ref::steal(PyUnicode_FromString(
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
   eager_ = std::move(refusal);
-  Ref logging = Ref::steal(PyImport_ImportModule("logging"));
+  Ref logging = cpython::importModule("logging");
   Ref logger = logging
                    ? Ref::steal(PyObject_CallMethod(logging.get(), "getLogger", "s", "glowplug"))
                    : Ref();

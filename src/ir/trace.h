@@ -67,6 +67,7 @@ struct Source {
   SourceId parent;    // invalid for roots
   ObjectId object;    // Key or Object payload
   int64_t index = 0;  // Index payload
+  int64_t since = 0;  // as Guard::since: when it was found first
 
   bool operator==(const Source&) const = default;
 };
@@ -78,6 +79,9 @@ struct Guard {
   SourceId other;      // Other payload
   MetaId meta;         // Meta payload
   int64_t number = 0;  // Number payload
+  // 0: holds when the call begins. Else it need not hold before that many events have run, of which
+  // the last is an opaque call that may have changed anything; it is asked then.
+  int64_t since = 0;
   SiteId site;
 
   bool operator==(const Guard&) const = default;
@@ -145,9 +149,9 @@ struct Event {
   ObjectId
       keywords;  // Opaque, Effect::CallMethod: tuple of the names of the last arguments, if any
   // Opaque: what the callee may do. None of them: anything to whatever the program can reach.
-  bool logOnly = false;  // keeps and changes nothing that the program can see
-  bool known = false;    // keeps nothing, changes nothing but data of the tensors it is given
-  bool pure = false;     // computes a value from values: may be called again, or not at all
+  bool logOnly = false;        // keeps and changes nothing that the program can see
+  bool known = false;          // keeps nothing, changes nothing but data of the tensors it is given
+  bool pure = false;           // computes a value from values: may be called again, or not at all
   ValueId value;               // Sizes, Fork: what is looked at
   ObjectId expected;           // Fork: the value this trace goes on with
   std::vector<int64_t> sizes;  // Sizes

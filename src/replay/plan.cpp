@@ -178,6 +178,8 @@ void Plan::Impl::collectUses() {
       name(recipe.object);
     });
   }
+  for (const ir::Guard& guard : trace.guards)
+    if (guard.since > 0 && guard.source == guard.other) want(guard.source);
   for (auto& list : uses) std::sort(list.begin(), list.end());
 }
 

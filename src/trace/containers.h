@@ -1,0 +1,12 @@
+#pragma once
+
+#include <Python.h>
+
+namespace glowplug::trace {
+
+bool isDeque(PyObject* object);
+// Containers whose reads and writes have a model: dict, list, tuple, set, frozenset, deque, and
+// their subclasses.
+bool isKnownContainer(PyObject* object);
+
+}  // namespace glowplug::trace
