@@ -140,6 +140,8 @@ void OpRecorder::syncFlags() {
   for (const at::Tensor& tensor : impl_->tracker.living()) impl_->valueOf(tensor);
 }
 
+bool OpRecorder::reshapedFresh() const { return impl_->reshapedFresh; }
+
 void OpRecorder::follow(OpFeed& feed) { impl_->feed = &feed; }
 
 std::vector<common::ValueId> OpRecorder::takeDead() { return impl_->tracker.takeDead(); }

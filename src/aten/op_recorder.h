@@ -79,7 +79,9 @@ class OpRecorder {
   // Torch's engine has run a backward pass, unrecorded, and given `result` (a tuple or None).
   void addBackward(const BackwardCall& call, PyObject* result);
   // The replay that is followed has run one next.
-  bool nextIsBackward();
+  PyObject* nextBackwardLeaves();
+  // A tensor that was made in this call has got another shape in place.
+  bool reshapedFresh() const;
   // What it got from it; new reference, nullptr with an error set when it did something else.
   PyObject* takeBackward(const BackwardCall& call);
 

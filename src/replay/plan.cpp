@@ -146,6 +146,18 @@ void Plan::Impl::collectLives() {
   for (auto& list : uses) std::sort(list.begin(), list.end());
 }
 
+void Plan::Impl::findGradOwners() {
+  auto mayChangeAnything = [](const Event& event) {
+    return event.kind == EventKind::Opaque && !event.logOnly && !event.known && !event.pure;
+  };
+  if (std::none_of(trace.events.begin(), trace.events.end(), mayChangeAnything)) return;
+  for (const ir::Source& source : trace.sources) {
+    if (source.step != ir::StepKind::TensorGrad || guard::isLate(trace, source.parent)) continue;
+    want(source.parent);
+    gradOwners.push_back(static_cast<size_t>(wantedIndex[source.parent.index()]));
+  }
+}
+
 void Plan::Impl::collectUses() {
   uses.resize(trace.values.size());
   wantedIndex.assign(trace.sources.size(), -1);
@@ -178,6 +190,7 @@ void Plan::Impl::collectUses() {
       name(recipe.object);
     });
   }
+  findGradOwners();
   for (const ir::Guard& guard : trace.guards)
     if (guard.since > 0 && guard.source == guard.other) want(guard.source);
   for (auto& list : uses) std::sort(list.begin(), list.end());

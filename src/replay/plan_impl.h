@@ -127,6 +127,7 @@ struct Plan::Impl {
 
   // plan.cpp
   void want(common::SourceId source);
+  void findGradOwners();
   void collectUses();
   void collectLives();
   void addInput(const ir::Event& event);
@@ -159,7 +160,7 @@ struct Plan::Impl {
   bool runSegment(Context& context, const Step& step, Outcome* outcome) const;
   bool takeOutputs(Context& context, const Segment& segment, PyObject* result) const;
   bool runOpaque(Context& context, const Step& step, Outcome* outcome) const;
-  bool callOpaque(Context& context, const ir::Event& event) const;
+  bool callOpaque(Context& context, size_t number) const;
   bool isMet(Context& context, size_t event) const;
   Outcome finish(Context& context, size_t event) const;
 
@@ -192,7 +193,8 @@ struct Plan::Impl {
   std::vector<int> segmentOf;  // by event: the segment whose range holds it, or -1
   std::vector<Joined> joined;
   std::shared_ptr<const Schedule> schedule;
-  size_t valueCapacity = 0;  // of the largest joined trace
+  size_t valueCapacity = 0;        // of the largest joined trace
+  std::vector<size_t> gradOwners;  // wanted tensors whose .grad an unknown call may change
   bool hasState = false, hasRandom = false;
 };
 

@@ -40,6 +40,7 @@ Rerun::~Rerun() = default;
 
 bool Rerun::begin() {
   impl_->context.state.reset();  // torch's thread state is what it was when the call began
+  impl_->context.values.trail().rewind();
   return impl_->context.undo.undo();
 }
 
@@ -50,6 +51,7 @@ bool Rerun::opaquePending() const { return impl_->next < impl_->trace.events.siz
 PyObject* Rerun::takeOpaque() {
   size_t taken = impl_->next++;
   impl_->skipOthers();
+  impl_->context.values.trail().advance(taken);
   Suspended::State& state = impl_->state;
   // The effects before this call are done again by now; what the call made of them comes back.
   bool last = taken == impl_->context.flushedAt;

@@ -293,10 +293,11 @@ class Recorder final : public Operations, public aten::OpSink {
   // Opaque calls that end a segment, by event, with what there is to say about a break there.
   std::vector<std::pair<size_t, common::Refusal>> calls_;
   Follow* follow_ = nullptr;
-  int depth_ = 0;             // of the recipe or the reading that is under way
-  bool ranBackward_ = false;  // .grad of any tensor may have been written
-  int64_t epoch_ = 0;         // events up to the last call that may have changed anything
-  bool committing_ = false;   // an event has been recorded that cannot be taken back
+  int depth_ = 0;  // of the recipe or the reading that is under way
+  // Tensors whose .grad a backward pass has written.
+  std::unordered_map<PyObject*, cpython::Ref> withGradient_;
+  int64_t epoch_ = 0;        // events up to the last call that may have changed anything
+  bool committing_ = false;  // an event has been recorded that cannot be taken back
   std::unordered_set<PyObject*>
       outside_;  // audit: all objects the garbage collector tracked at the start
   std::vector<PyObject*> identified_;         // objects from outside whose address was asked for

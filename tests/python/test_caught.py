@@ -13,7 +13,6 @@ from torch import nn
 import glowplug
 
 
-
 class Slotted:
     __slots__ = ("other",)
 

@@ -12,7 +12,6 @@ import torch
 import glowplug
 
 
-
 def evaluated(x: torch.Tensor) -> Any:
     local = 3
     return x + local, eval("local + 1")
