@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from .generator import program
+from .known import switch_off
 from .shrink import shrink
 from .workers import AUDITED, Failure, keeps_failing, outcome_of, quiet, run_seeds
 
@@ -20,6 +21,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keep-going", action="store_true", help="do not stop at a failure")
     parser.add_argument("--shrink", action="store_true", help="make failing programs small")
     parser.add_argument("--print", action="store_true", help="print the programs, run nothing")
+    parser.add_argument("--known", action="store_true", help="run into known differences too")
     parser.add_argument("--file", type=Path, help="run this program instead of generated ones")
     return parser.parse_args()
 
@@ -39,6 +41,8 @@ def shrunk(text: str, audit: bool) -> str:
 
 def main() -> int:
     options = arguments()
+    if options.known:
+        switch_off()
     seeds = list(range(options.seed, options.seed + options.count))
     if options.print:
         for seed in seeds:

@@ -101,7 +101,7 @@ def closure(g: Gen) -> Block:
     before, g.frame = g.frame, len(g.scopes)
     g.scopes.append({cell: "int", "v": "full"})
     if g.chance(0.5):
-        inner += [line for line in g.statement() if "return" not in str(line)]
+        inner += g.statement()
     inner.append(f"return {g.expr('full', 1)} * {cell}")
     g.scopes.pop()
     g.frame = before

@@ -131,7 +131,7 @@ def needs_box(g: Gen) -> None:
         "BOX.items = (1, 2)",
         "globals()['BOX'] = BOX2",
         "Base.describe = lambda self: 'new'",
-        "del BOX.tag",
+        "delattr(BOX, 'tag')",
     ]
 
 

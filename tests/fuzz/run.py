@@ -17,6 +17,7 @@ import random
 import sys
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,6 +30,7 @@ from torch.utils.hooks import RemovableHandle
 import glowplug
 
 from .compare import Difference, first_difference
+from .known import is_quiet
 from .snapshot import VERSIONS_OF_RESULTS, Snapshot, address_free
 
 Compile = Callable[[Any], Any]
@@ -51,6 +53,7 @@ PRELUDE: dict[str, Any] = {
     "contextlib": contextlib, "copy": copy, "dataclasses": dataclasses, "enum": enum,
     "functools": functools, "itertools": itertools, "math": math, "operator": operator,
     "random": random, "sys": sys, "warnings": warnings,
+    "weakref": weakref, "gc": gc,
 }  # fmt: skip
 
 
@@ -136,7 +139,9 @@ def one_call(
         "output": address_free(out.getvalue()),
         "error output": address_free(err.getvalue()),
         "log": log.lines,
-        "warnings": [(w.category.__name__, str(w.message)) for w in warned],
+        "warnings": [
+            (w.category.__name__, str(w.message)) for w in warned if not is_quiet(str(w.message))
+        ],
     }
     if isinstance(result, types.GeneratorType):
         result = drained(result)

@@ -129,12 +129,16 @@ class Snapshot:
         return found
 
     def exception(self, error: BaseException) -> list[Data]:
-        frames, trace = [], error.__traceback__
+        frames: list[tuple[str, int]] = []
+        trace = error.__traceback__
         while trace is not None:
             code = trace.tb_frame.f_code
             if code.co_filename == self.filename:
                 frames.append((code.co_name, trace.tb_lineno))
             trace = trace.tb_next
+        if isinstance(error, UnboundLocalError) and frames:
+            # CPython's superinstructions give the line of the instruction before.
+            frames[-1] = (frames[-1][0], 0)
         return [
             ("message", address_free(str(error))),
             ("args", [self.of(a) if type(a) is not str else address_free(a) for a in error.args]),
