@@ -52,6 +52,32 @@ def call_helper(g: Gen) -> Block:
     return [f"{g.declare('full')} = {text}"]
 
 
+lines(
+    "calls",
+    "{new:full} = {var:callable}({full}.float())",
+    "{new:list} = [{var:callable}(t.float()) for t in {tensors}]",
+    "{new:full} = {var:maybe} if isinstance({var:maybe}, torch.Tensor) else {full}",
+    "{new:bool} = {var:maybe} is None",
+    "{new:any} = {var:maybe} or {int}",
+    weight=2,
+)
+lines("tensor", "{new:full} = {var:callable}({full}.float())", weight=2)
+lines("branches", "if {var:maybe} is not None:\n    x = {full} + {var:maybe}", weight=3)
+
+
+@statement("calls", 0.8)
+def compiled_helper(g: Gen) -> Block:
+    """A function that is compiled on its own, and called inside and outside of the target."""
+    if g.once("inner"):
+        body: Block = [f"v = {g.pick('v * k', 'v + k', 'torch.relu(v) - k', 'v.t().t() * k')}"]
+        if g.chance(0.4):
+            body.append(("if v.sum() > 0:", ["return v * 2"]))
+        g.top += ["@COMPILED", ("def inner(v, k=2):", [*body, "return v"])]
+        g.mutations += ["SPARE.append(inner(T(1, 2)))", "SPARE.append(inner(T(1, 2), 3))"]
+        g.setup.append("SPARE = []")
+    return [g.let("full", f"inner({g.expr('full', 1)}, {g.expr('int', 0)})")]
+
+
 @statement("calls", 0.6)
 def recursion(g: Gen) -> Block:
     if g.once("deep"):

@@ -4,15 +4,75 @@ from .source import Block, Gen
 
 # Parameters beside the first: their kind in the body, and texts of values.
 PARAMETERS: dict[str, tuple[str, list[str]]] = {
-    "y": ("full", ["T({seed}, {rows}, {cols})", "T({seed}, {rows}, {cols})", "first"]),
-    "n": ("int", ["1", "2", "0", "3", "True"]),
+    "y": (
+        "full",
+        [
+            "T({seed}, {rows}, {cols})",
+            "T({seed}, {rows}, {cols})",
+            "first",
+            "first[:]",
+            "first.detach()",
+            "first.flip(0)",
+            "T({seed}, {rows}, {cols}, grad=True)",
+            "T({seed}, {rows}, {cols}).double()",
+            "first.data.view({rows}, {cols})",
+        ],
+    ),
+    "n": ("int", ["1", "2", "0", "3", "True", "2.0", "10 ** 20", "-1"]),
+    "thing": (
+        "any",
+        [
+            "None",
+            "1",
+            "'s'",
+            "first",
+            "(1, first)",
+            "1.0",
+            "True",
+            "float('nan')",
+            "-0.0",
+            "0.0",
+            "torch.float32",
+            "len",
+            "T",
+            "[1]",
+            "range(3)",
+            "first.shape",
+            "b'x'",
+            "1j",
+            "dict(k=1)",
+            "frozenset([1])",
+            "slice(0, 1)",
+            "int",
+            "nn.ReLU()",
+            "lambda v: v",
+            "Ellipsis",
+        ],
+    ),
+    "fn": (
+        "callable",
+        [
+            "torch.relu",
+            "torch.tanh",
+            "lambda v: v * 2",
+            "nn.ReLU()",
+            "torch.Tensor.abs",
+            "functools.partial(torch.mul, other=2)",
+            "nn.Linear({cols}, {cols})",
+            "first.add",
+            "nn.Dropout(0.5)",
+            "operator.neg",
+        ],
+    ),
+    "maybe": ("maybe", ["None", "T({seed}, {rows}, {cols})", "first", "0"]),
+    "pairs": ("dict", ["dict(a=first, b=dict(c=[first]))", "collections.OrderedDict(b=1, a=2)"]),
     "flag": ("bool", ["True", "False"]),
     "factor": ("float", ["0.5", "2.0", "1"]),
     "items": ("tensors", ["[first, T({seed}, {rows}, {cols})]", "[T({seed}, {rows}, {cols})]"]),
     "nums": ("ints", ["[1, 2]", "[2]", "[3, 1, 2]", "(1, 2)"]),
     "config": ("dict", ["dict(a=1, b=first)", "dict(b=2, a=T({seed}, {rows}, {cols}))", "dict()"]),
     "name": ("str", ["'a'", "'key'"]),
-    "data": ("list", ["[1, first]", "[first, first, 2]"]),
+    "data": ("list", ["[1, first]", "[first, first, 2]", "[[1], 'a']", "collections.deque([1])"]),
     "mask": ("mask", ["T({seed}, {rows}, {cols}) > 0"]),
 }
 FIRST = (
@@ -21,10 +81,11 @@ FIRST = (
     "T({seed}, {cols}, {rows}).t()|T({seed}, {rows}, {cols}, dtype=torch.int64)|"
     "T({seed}, {rows}, 2 * {cols})[:, ::2]|T({seed}, {rows}, {cols}, dtype=torch.bfloat16)|"
     "T({seed}, 1, {cols}).expand({rows}, {cols})|-T({seed}, {rows}, {cols}).abs()|"
-    "T({seed}, 5, {cols})[1:{rows} + 1]|T({seed}, {rows}, {cols}, grad=True) * 1|"
+    "T({seed}, 5, {cols})[1:{rows} + 1]|T({seed}, 0, {cols})|T({seed}, {rows}, {cols}) / 0|"
+    "T({seed}, {rows}, {cols}, grad=True) * 1|"
     "nn.Parameter(T({seed}, {rows}, {cols}))|T({seed}, {rows}, {cols}).requires_grad_()[:]"
 ).split("|")
-FIRST_WEIGHTS = [6, 6, 6, 4, 1, 1, 1, 1, 0.5, 0.5, 3, 1, 1, 0.5, 0.5]
+FIRST_WEIGHTS = [6, 6, 6, 4, 1, 1, 1, 1, 0.5, 0.5, 3, 1, 0.4, 0.4, 1, 0.5, 0.5]
 
 
 def parameters(g: Gen) -> list[str]:

@@ -82,7 +82,9 @@ def custom_function(g: Gen) -> Block:
 def number_of_tensor(g: Gen) -> Block:
     """A Python number out of a tensor decides sizes, indices, keys, text."""
     name = g.fresh("n")
-    kind = g.pick("int({full}.sum().abs()) % 3", "{full}.argmax(1).tolist()[0]", "int({mask}.sum())")
+    kind = g.pick(
+        "int({full}.sum().abs()) % 3", "{full}.argmax(1).tolist()[0]", "int({mask}.sum())"
+    )
     value = g.fill(kind, 1)
     use = g.pick(
         "[i for i in range({n})]",

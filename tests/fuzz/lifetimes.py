@@ -19,7 +19,7 @@ def needs_mortal(g: Gen) -> None:
         g.top += MORTAL
         g.setup += ["HELD = Mortal(1)", "REFS = []"]
         g.resets.append("DEATHS.clear()")
-        g.mutations += ["globals()['HELD'] = Mortal('s')", "globals()['HELD'] = None"]
+        g.mutations += ["HELD.v = 's'", "globals().update(HELD=Mortal('s'))"]
 
 
 @statement("lifetimes", 2)

@@ -80,10 +80,10 @@ class Capture(logging.Handler):
         self.lines.append(f"{record.levelname}:{address_free(record.getMessage())}")
 
 
-def load(text: str, filename: str) -> dict[str, Any]:
+def load(text: str, filename: str, compile_: Compile) -> dict[str, Any]:
     """The program's namespace after its definitions have run."""
     linecache.cache[filename] = (len(text), None, text.splitlines(True), filename)
-    namespace: dict[str, Any] = {"__name__": "program", **PRELUDE}
+    namespace: dict[str, Any] = {"__name__": "program", **PRELUDE, "COMPILED": compile_}
     # Classes look for the module that they are defined in.
     module = sys.modules["program"] = types.ModuleType("program")
     module.__dict__.update(namespace)
@@ -98,7 +98,7 @@ def observe(text: str, compile_: Compile, filename: str = "<program>") -> list[d
     torch.manual_seed(0)
     random.seed(0)
     RemovableHandle.next_id = 0
-    namespace = load(text, filename)
+    namespace = load(text, filename, compile_)
     target = compile_(namespace["target"])
     kept: list[Any] = []  # results and arguments of earlier calls, which later ones may change
     observed = []
@@ -172,7 +172,7 @@ def state(snapshot: Snapshot, namespace: dict[str, Any]) -> list[Any]:
     return [
         (name, snapshot.of(value))
         for name, value in namespace.items()
-        if not name.startswith("__") and PRELUDE.get(name) is not value
+        if not name.startswith("__") and name != "COMPILED" and PRELUDE.get(name) is not value
     ]
 
 

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from glowplug._C import Entry
+
 Data = Any  # nested tuples, lists, strings, numbers
 
 ATOMS = (bool, int, str, bytes, type(None), complex, torch.dtype, torch.device, torch.layout)
@@ -45,6 +47,8 @@ class Snapshot:
 
     def of(self, value: Any) -> Data:
         """`value` as plain data."""
+        if isinstance(value, Entry):
+            value = value.__wrapped__
         if isinstance(value, float) and type(value) is float:
             return ("float", struct.pack(">d", value).hex(), repr(value))
         if type(value) in ATOMS or value is Ellipsis:
