@@ -1,5 +1,6 @@
 """Control flow: branches, loops, early returns, exceptions, context managers."""
 
+from .effects import state
 from .source import Block, Gen, lines, statement
 
 
@@ -178,6 +179,30 @@ def try_except(g: Gen) -> Block:
     if g.chance(0.4):
         block.append(("finally:", g.body(1)))
     return block
+
+
+OUTSIDE = (
+    "ITEMS:ITEMS.index({int})|ITEMS:ITEMS.remove({int})|TABLE:TABLE[{str}]|TABLE:del TABLE[{str}]|"
+    "TABLE:TABLE.pop({str})|SEEN:SEEN.remove({int})|QUEUE:QUEUE[{int}]|QUEUE:QUEUE.remove({int})|"
+    "ORDER:ORDER.move_to_end({str})|ITEMS:ITEMS[{int}] = 1|ITEMS:ITEMS[{int}]|BUF:BUF.add_({full})|"
+    "BUF:BUF.missing|ITEMS:del ITEMS[{int}]|WEIGHT:WEIGHT.add_(1)|ROWS:ROWS[{int}].mul_(2)|"
+    "ITEMS:a, b = ITEMS|TABLE:TABLE[[]] = 1|ITEMS:ITEMS.insert('a', 1)|BUF:BUF[{int}] = 0|"
+    "ITEMS:sum(ITEMS)|TABLE:sorted(TABLE.values())|ITEMS:max(ITEMS)|ITEMS:ITEMS.extend({int})|"
+    "BUF:BUF.view(7)|BUF:torch.add({full}, 1, out=BUF)|TABLE:int(TABLE['a'])|K:ITEMS_[K]|"
+    "ITEMS:next(iter(ITEMS))|QUEUE:QUEUE.pop()|TABLE:TABLE.popitem()|TABLE:TABLE['l'].append(1)"
+).split("|")
+
+
+@statement("exceptions", 2)
+def outside_raises(g: Gen) -> Block:
+    """A read or a write of outside state that raises for some states, caught."""
+    name, _, text = g.rng.choice(OUTSIDE).partition(":")
+    state(g, name)
+    seen = g.declare("int")
+    body: Block = [g.fill(text, 1) or "pass", f"{seen} = 1"]
+    if g.chance(0.3):
+        body.insert(0, g.fill(g.pick("x.add_(1)", "BUF_ = {full}", "ITEMS_ = {int}"), 1) or "pass")
+    return [("try:", body), ("except Exception:", [f"{seen} = 2"])]
 
 
 @statement("exceptions", 1)

@@ -41,6 +41,14 @@ def define_helper(g: Gen) -> None:
     g.globals = assigned | g.globals
     g.scopes, g.budget, g.loops, g.frame = outer, before, loops, frame
     g.top.append((f"def {name}({signature}):", head + block))
+    g.mutations += [
+        f"globals()['{name}'] = lambda *p, **q: p[0] if p else q['a']",
+        f"{name}.__code__ = (lambda *p, **q: p[0] if p else q['a']).__code__",
+    ]
+    if "b=2" in signature:
+        g.mutations.append(f"{name}.__defaults__ = (5,)")
+    if "*, b=3" in signature:
+        g.mutations.append(f"{name}.__kwdefaults__ = dict(b=0)")
     g.helpers.append(Helper("full", call.replace("{h}", name)))
 
 

@@ -16,8 +16,10 @@ KNOWN = (
     # requires_grad_ on an argument that nothing is computed from is left out at replays.
     r"requires_grad_\(",
     # A method of a container from outside that raises, and is caught, raises again at the commit.
-    r"SEEN\.remove\(",
-    r"QUEUE\.popleft\(",
+    r"(SEEN|ITEMS|QUEUE)\.remove\(",
+    r"QUEUE\.pop",
+    r"TABLE\.popitem\(",
+    r"ITEMS\.(extend|insert)\(",
     r"ITEMS\.pop\(",
     r"ORDER\.(move_to_end|popitem)\(",
     # What an effect drops is finalized only after the recording.

@@ -82,6 +82,34 @@ USES: list[tuple[str, str, list[str]]] = [
     ("{new:list} = [n for n, _ in self.named_parameters()]", NOTHING, []),
     ("{new:list} = list(self.state_dict())", NOTHING, []),
     ("self.requires_grad_({bool})", PARAMETER, []),
+    (
+        "{new:full} = {full} * self.level",
+        "self.level = 2",
+        [
+            "target.level = torch.tensor(2.0)",
+            "target.level = 3",
+            "Target.level = 5",
+            "del target.level; Target.level = 4",
+            "target.level = nn.Parameter(T(86, 1))",
+        ],
+    ),
+    ("self.made = nn.Parameter({full}[:1].detach().float())", NOTHING, []),
+    ("self.register_buffer('b3', {full}[:1].detach())", NOTHING, []),
+    ("self.seen = getattr(self, 'seen', 0) % 2 + 1", NOTHING, ["target.seen = 4"]),
+    ("{new:bool} = hasattr(self, 'b3')", NOTHING, ["target.b3 = T(87, 1)"]),
+    ("{new:int} = len(list(self.children()))", NOTHING, ["target.more = nn.ReLU()"]),
+    ("{new:list} = [n for n, b in self.named_buffers()]", BUFFER, ["del target.buf"]),
+    ("self.buf = None", BUFFER, ["target.buf = T(88, 1, {c})"]),
+    ("{new:bool} = self.buf is None", BUFFER, ["target._buffers['buf'] = T(88, 1, {c})"]),
+    ("self.__dict__['raw'] = {int}", NOTHING, []),
+    ("{new:any} = self.__dict__.get('raw')", NOTHING, ["target.raw = 2"]),
+    ("self.train({bool})", NOTHING, []),
+    ("{new:str} = self._get_name()", NOTHING, []),
+    ("{new:any} = self.state_dict().get('buf')", BUFFER, []),
+    ("{new:full} = self.get_buffer('buf') + {full}", BUFFER, []),
+    ("{new:list} = [type(m).__name__ for m in self.children()]", NOTHING, []),
+    ("for p in self.parameters():\n    p.grad = None", PARAMETER, []),
+    ("with torch.no_grad():\n    self.p.add_(1)", PARAMETER, []),
     ("{new:full} = self.helper({full}, {int})", NOTHING, ["target.helper = lambda v, n: v"]),
 ]
 
@@ -92,7 +120,7 @@ def rule_for(text: str, init: str, mutations: list[str]) -> Callable[[Gen], Bloc
         g.init_lines.setdefault(init.replace("{c}", c))
         g.mutations += [m.replace("{c}", c) for m in mutations if g.once(m)]
         filled = g.fill(text, 1)
-        return [filled] if filled else []
+        return list(filled.split("\n")) if filled else []
 
     return make
 

@@ -120,6 +120,24 @@ def needs_box(g: Gen) -> None:
     )
     g.mutations += [
         "BOX.n = 2",
+        "Box.n = property(lambda self: 7, lambda self, v: None)",
+        "Box.__len__ = lambda self: 2",
+        "Box.__bool__ = lambda self: False",
+        "Box.__call__ = lambda self, v: v * 5",
+        "Box.__eq__ = lambda self, o: True",
+        "Box.__getattr__ = lambda self, name: 6",
+        "Box.__contains__ = lambda self, v: True",
+        "Base.hidden = 5",
+        "Base.factor = lambda *p: 9",
+        "Base.twice = staticmethod(lambda v: v)",
+        "Box.extra = 8",
+        "Box.__getattribute__ = lambda s, n: 1 if n == 'tag' else object.__getattribute__(s, n)",
+        "Box.__setattr__ = lambda self, n, v: object.__setattr__(self, n, 1)",
+        "Box.describe = Base.describe",
+        "Base.dynamic = 4",
+        "Box.__bases__ = (type('Mid', (Base,), dict(scale=7)),)",
+        "del Box.apply",
+        "BOX.__dict__.clear()",
         "Base.scale = 3",
         "BOX.extra = 5",
         "BOX.items.append(1)",
@@ -177,7 +195,15 @@ def pair(g: Gen) -> Block:
         g.top += PAIR
         g.setup.append("OUTER_PAIR = Pair(1.5, 1)")
         g.resets.append("OUTER_PAIR.right = 1")
-        g.mutations += ["OUTER_PAIR.left = 2.5", "OUTER_PAIR.right = 0"]
+        g.mutations += [
+            "OUTER_PAIR.left = 2.5",
+            "OUTER_PAIR.right = 0",
+            "Pair.__add__ = lambda self, o: self",
+            "Pair.__iter__ = lambda self: iter((1, 2))",
+            "Pair.__repr__ = lambda self: 'P'",
+            "Pair.__lt__ = lambda self, o: True",
+            "del OUTER_PAIR.right",
+        ]
     text = g.fill(g.rng.choice(PAIR_USES), 1)
     return [text] if text else []
 
@@ -205,7 +231,13 @@ def listlike(g: Gen) -> Block:
         g.top += LISTLIKE
         g.setup += ["STACK = Stack([1])", "NAMES = Defaults(a=1)"]
         g.resets.append("STACK[:] = [1]")
-        g.mutations += ["STACK.push(4)", "NAMES['q'] = 2"]
+        g.mutations += [
+            "STACK.push(4)",
+            "NAMES['q'] = 2",
+            "Stack.push = lambda self, v: self",
+            "Stack.__getitem__ = lambda self, i: 3",
+            "Stack.__len__ = lambda self: 5",
+        ]
     text = g.pick(
         "STACK.push({any})",
         "{new:any} = STACK[0]",

@@ -123,6 +123,9 @@ def one_call(
     out, err, log = io.StringIO(), io.StringIO(), Capture()
     LOGGER.handlers[:] = [log]
     result, error = None, None
+    # What is in a cycle dies here, and nothing of it at a moment that depends on other programs.
+    gc.disable()
+    gc.collect()
     with (
         warnings.catch_warnings(record=True) as warned,
         contextlib.redirect_stdout(out),
@@ -143,6 +146,7 @@ def one_call(
             (w.category.__name__, str(w.message)) for w in warned if not is_quiet(str(w.message))
         ],
     }
+    gc.collect()
     if isinstance(result, types.GeneratorType):
         result = drained(result)
     torch.set_grad_enabled(True)
@@ -233,5 +237,5 @@ def check(text: str, compile_: Compile | None = None, audit: bool = False) -> Ou
         if outcome.difference is None and counted["refusals"].get(fault):
             outcome.difference = Difference(0, f"refusal {fault}", "none", fault)
     glowplug.reset()
-    gc.collect(0)
+    gc.collect()
     return outcome

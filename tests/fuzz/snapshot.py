@@ -27,8 +27,9 @@ SKIPPED = {"__builtins__", "__warningregistry__", "__name__", "__doc__", "__modu
 
 
 # Known differences that stay out of the comparison, so that others come to light.
-# A tuple of nothing but constants may be the same object in two calls of a compiled program.
-TUPLES_OF_CONSTANTS_HAVE_IDENTITY = False
+# A tuple, frozenset, range or slice of nothing but constants may be the same object in two calls
+# of a compiled program, and another than the equal one that came in.
+COMPOSED_CONSTANTS_HAVE_IDENTITY = False
 # Tensors of factories (torch.full, torch.ones, ...) may start at another version at a replay.
 VERSIONS_OF_RESULTS = False
 
@@ -55,8 +56,8 @@ class Snapshot:
             return (type(value).__name__, address_free(repr(value)))
         if isinstance(value, enum.Enum):
             return ("enum", type(value).__name__, value.name)
-        if not TUPLES_OF_CONSTANTS_HAVE_IDENTITY and is_constant_tuple(value):
-            return ("constants", type(value).__name__, [self.of(v) for v in value])
+        if not COMPOSED_CONSTANTS_HAVE_IDENTITY and is_composed_constant(value):
+            return ("constant", type(value).__name__, [self.of(v) for v in parts(value)])
         number = self.numbers.get(id(value))
         if number is not None:
             return ("same as", number)
@@ -181,10 +182,16 @@ class Snapshot:
             return ["empty"]
 
 
-def is_constant_tuple(value: Any) -> bool:
-    return isinstance(value, tuple) and all(
-        type(v) in ATOMS or type(v) is float or is_constant_tuple(v) for v in value
+def is_composed_constant(value: Any) -> bool:
+    return isinstance(value, (tuple, frozenset, range, slice)) and all(
+        type(v) in ATOMS or type(v) is float or is_composed_constant(v) for v in parts(value)
     )
+
+
+def parts(value: Any) -> list[Any]:
+    if isinstance(value, slice):
+        return [value.start, value.stop, value.step]
+    return sorted(value, key=repr) if isinstance(value, frozenset) else list(value)
 
 
 def slot(member: Any, value: Any) -> Any:

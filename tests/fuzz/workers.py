@@ -1,6 +1,7 @@
 """Runs programs in forked processes: a crash or a hang is a failure with its seed."""
 
 import collections
+import gc
 import logging
 import os
 import pickle
@@ -127,6 +128,8 @@ def outcomes(texts: list[str], audits: list[bool]) -> Iterator[Outcome]:
 
 def work(texts: list[str], audits: list[bool], writer: int) -> None:
     """The forked process: never returns."""
+    gc.collect()
+    gc.freeze()  # so that collections are quick
     for text, audit in zip(texts, audits):
         signal.alarm(SECONDS_A_PROGRAM)
         try:
