@@ -1,6 +1,7 @@
 // From operator calls to events: the part of OpRecorder that knows about operands and results.
 #include <fmt/format.h>
 
+#include "aten/op_feed_impl.h"
 #include "aten/op_recorder_impl.h"
 #include "common/check.h"
 
@@ -125,6 +126,13 @@ void OpRecorder::Impl::emitUndispatched(const char* name, std::vector<ir::Operan
   event.results = std::move(results);
   event.writesInput = writesInput;
   syncTexts();
+  if (feed != nullptr && feed->pending()) {
+    // Python has done it again, to the same effect.
+    const ir::Event* taken = nullptr;
+    std::string wrong =
+        feed->impl().take(table.operators[event.op.index()], event.operands, &taken);
+    if (!taken) refuse("internal_error", wrong);
+  }
   sink.onOp(std::move(event));
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "aten/op_feed_impl.h"
 #include "aten/op_recorder_impl.h"
 #include "common/check.h"
 
@@ -137,7 +138,57 @@ static bool raisesByMetadata(const c10::OperatorHandle& op, const ir::Trace& tra
                       [](const ir::Value& value) { return value.dataDependent; });
 }
 
+void OpRecorder::follow(OpFeed& feed) { impl_->feed = &feed; }
+
+std::vector<common::ValueId> OpRecorder::takeDead() { return impl_->tracker.takeDead(); }
+
+// Tensors that live have the flags already that the replay has set.
+void OpRecorder::Impl::takeFlags() {
+  while (const ir::Event* event = feed->impl().nextNamed("aten::requires_grad_")) {
+    common::ValueId value = event->operands[0].value;
+    at::Tensor tensor = tracker.tensor(value);
+    bool wanted = feed->impl().table.constants[event->operands[1].constant.index()].toBool();
+    if (!tensor.defined() || explicitGrad(tensor) != wanted) return;
+    if (ValueTracker::Entry* entry = tracker.find(tensor)) entry->explicitGrad = wanted;
+    ir::Operand self;
+    self.kind = ir::Operand::Kind::Value;
+    self.value = value;
+    emitUndispatched("aten::requires_grad_", {self, constant(wanted)}, {value},
+                     tracker.isExternal(tensor));
+  }
+}
+
+// What the replay has done is not done again.
+void OpRecorder::Impl::callFed(Call& call, torch::jit::Stack* stack) {
+  py::gil_scoped_acquire gil;
+  prepare(call, *stack);
+  const ir::Event* taken = nullptr;
+  std::string wrong = refused ? "it cannot be recorded any more"
+                              : feed->impl().take(call.op, call.event.operands, &taken);
+  if (!taken)
+    throw std::runtime_error(
+        "glowplug: the program took another way when it was run again up to where its replay had "
+        "stopped: " +
+        wrong);
+  std::vector<c10::IValue> results = feed->impl().results(*taken, call.op.schema(), tracker);
+  torch::jit::drop(*stack, call.op.schema().arguments().size());
+  for (c10::IValue& result : results) stack->push_back(std::move(result));
+  finish(call, *stack);
+}
+
 void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  if (feed != nullptr && feed->pending() && !refused) {
+    py::gil_scoped_acquire gil;
+    takeFlags();
+  }
+  if (feed != nullptr && feed->pending()) {
+    Call call{op, traitsOf(op)};
+    // Questions about metadata are no events.
+    bool question = call.traits.metadataQuery() && !feed->impl().isNext(op);
+    if (!question) return callFed(call, stack);
+    c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+    return op.callBoxed(stack);
+  }
   if (refused) {
     c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
     return op.callBoxed(stack);

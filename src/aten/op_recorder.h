@@ -4,7 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "aten/backward.h"
+#include "aten/op_feed.h"
 #include "aten/op_table.h"
 #include "ir/trace.h"
 
@@ -73,6 +76,12 @@ class OpRecorder {
   // or `self.retain_grad()` ("retain_grad"; other is None).
   void addWrite(const char* op, PyObject* self, PyObject* other);
 
+  // Torch's engine has run a backward pass, unrecorded, and given `result` (a tuple or None).
+  void addBackward(const BackwardCall& call, PyObject* result);
+  // What the replay that is followed got from it; new reference, nullptr with an error set when it
+  // did something else.
+  PyObject* takeBackward(const BackwardCall& call);
+
   // A random generator that existed before the recording. Operators that draw from another one than
   // these and the default one are refused: it was made and seeded without the dispatcher.
   void addGenerator(PyObject* generator);
@@ -84,6 +93,12 @@ class OpRecorder {
   // An opaque call has run: at replay it runs again, so what it changed of the state needs no
   // event.
   void acceptState();
+
+  // Until the feed is empty, operators are not run: their results come from it. It must outlive the
+  // recording. An operator that is not the feed's next raises RuntimeError.
+  void follow(OpFeed& feed);
+  // Values whose tensors the program has let go of since it was asked last.
+  std::vector<common::ValueId> takeDead();
 
   // The value of a tensor, or an invalid id.
   common::ValueId find(PyObject* tensor) const;

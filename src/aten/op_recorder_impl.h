@@ -38,6 +38,7 @@ struct OpRecorder::Impl {
   void call(const c10::OperatorHandle& op, torch::jit::Stack* stack);
   void prepare(Call& call, const torch::jit::Stack& stack);
   void finish(Call& call, const torch::jit::Stack& stack);
+  void callFed(Call& call, torch::jit::Stack* stack);
 
   ir::Operand operand(Call& call, const c10::IValue& argument, bool written);
   void noteWrite(Call& call, const c10::IValue& argument);
@@ -58,6 +59,8 @@ struct OpRecorder::Impl {
   common::ValueId addValue(const at::Tensor& tensor, PyTypeObject* type, bool external);
   common::ValueId addAlias(const at::Tensor& result, std::string_view op, const at::Tensor& self);
   void addWrite(std::string_view op, const at::Tensor& self, const at::Tensor& other);
+  void addBackward(const BackwardCall& call, const std::vector<at::Tensor>& results);
+  void takeFlags();
   void emitUndispatched(const char* name, std::vector<ir::Operand> operands,
                         std::vector<common::ValueId> results, bool writesInput);
 
@@ -79,6 +82,7 @@ struct OpRecorder::Impl {
   ThreadModes modes{};
   uint64_t switches = 0;
   bool refused = false;
+  OpFeed* feed = nullptr;
   std::vector<at::Generator> generators;
   std::unordered_map<c10::OperatorHandle, OpTraits> traits;
 };

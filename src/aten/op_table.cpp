@@ -27,6 +27,10 @@ PyObject* OpTable::toPython(common::IValueId id) const {
   return torch::jit::toPyObject(impl_->constants.at(id.index())).release().ptr();
 }
 
+bool OpTable::isOwn(common::OperatorId id) const {
+  return impl_->operators.at(id.index()).operator_name().name.rfind("glowplug::", 0) == 0;
+}
+
 std::string OpTable::operatorName(common::OperatorId id) const {
   const c10::OperatorName& name = impl_->operators.at(id.index()).operator_name();
   return name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;

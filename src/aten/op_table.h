@@ -36,6 +36,8 @@ class OpTable {
                            common::IValueId idInB);
   // The operator can change a tensor that is given to it.
   bool mayWrite(common::OperatorId id) const;
+  // The operator stands for what Python does without the dispatcher; only a plan can run it.
+  bool isOwn(common::OperatorId id) const;
 
   struct Impl;
   Impl& impl() const { return *impl_; }

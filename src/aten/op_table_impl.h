@@ -22,6 +22,8 @@ class TensorMeta {
   // Text that two metas share exactly when they guard the same.
   std::string key() const;
   bool hasSizes() const { return sized_; }
+  // A tensor of this metadata with undefined contents.
+  at::Tensor standIn() const;
 
  private:
   bool matchesCustom(const at::TensorImpl& impl) const;

@@ -95,6 +95,15 @@ TensorMeta::TensorMeta(const at::Tensor& tensor, PyTypeObject* type)
   }
 }
 
+at::Tensor TensorMeta::standIn() const {
+  c10::impl::ExcludeDispatchKeyGuard unrecorded(c10::DispatchKey::DeferredInit);
+  auto options = at::TensorOptions().dtype(dtype_).device(device_);
+  at::Tensor made = strided_ ? at::empty_strided(sizes_, strides_, options)
+                             : at::empty(sizes_, options.layout(layout_));
+  if (requiresGrad_) made.set_requires_grad(true);
+  return made;
+}
+
 bool TensorMeta::matches(PyObject* object) const {
   if (Py_TYPE(object) != type_) return false;
   return matchesTensor(*THPVariable_Unpack(object).unsafeGetTensorImpl());

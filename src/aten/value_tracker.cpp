@@ -49,7 +49,25 @@ void ValueTracker::add(const at::Tensor& tensor, common::ValueId value, bool ext
               hasHistory(impl)};
   entries_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(entry));
   byValue_[value] = tensor.unsafeGetTensorImpl();
+  living_.push_back(value);
   if (external) markExternal(tensor);
+}
+
+at::Tensor ValueTracker::tensor(common::ValueId value) const {
+  auto found = byValue_.find(value);
+  if (found == byValue_.end()) return {};
+  auto locked = entries_.at(found->second).tensor.lock();
+  return locked ? at::Tensor(std::move(locked)) : at::Tensor();
+}
+
+std::vector<common::ValueId> ValueTracker::takeDead() {
+  std::vector<common::ValueId> dead;
+  std::erase_if(living_, [&](common::ValueId value) {
+    bool gone = entries_.at(byValue_.at(value)).tensor.expired();
+    if (gone) dead.push_back(value);
+    return gone;
+  });
+  return dead;
 }
 
 void ValueTracker::markExternal(const at::Tensor& tensor) {

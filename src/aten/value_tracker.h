@@ -2,6 +2,7 @@
 
 // Private to aten/: which tensors a recording knows.
 #include <unordered_map>
+#include <vector>
 
 #include "aten/torch.h"
 #include "common/ids.h"
@@ -27,6 +28,10 @@ class ValueTracker {
   const Entry* find(const at::Tensor& tensor) const;
   // `external`: the tensor's memory can be seen by others than the recorded operators.
   void add(const at::Tensor& tensor, common::ValueId value, bool external);
+  // The tensor of a value while it lives, else an undefined one.
+  at::Tensor tensor(common::ValueId value) const;
+  // Values whose tensors have died since they were asked for last.
+  std::vector<common::ValueId> takeDead();
   // Takes note of what operators may have changed of the tensor itself.
   // An external tensor that got another storage makes that storage external.
   void refresh(common::ValueId value, bool external = false);
@@ -43,6 +48,7 @@ class ValueTracker {
 
   std::unordered_map<const c10::TensorImpl*, Entry> entries_;
   std::unordered_map<common::ValueId, const c10::TensorImpl*> byValue_;
+  std::vector<common::ValueId> living_;  // not yet seen dead
   std::unordered_map<const c10::StorageImpl*, WeakStorage> externalStorages_;
   bool externalWithoutStorage_ = false;
 };

@@ -1,5 +1,7 @@
 #include "cpython/constant.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -105,6 +107,28 @@ bool constantsEqual(PyObject* a, PyObject* b) {
   if (type == &PySlice_Type) return slicesEqual(a, b);
   if (type == &PyRange_Type) return rangesEqual(a, b);
   return isTorchType(type, "torch.device") && equalByOperator(a, b);
+}
+
+PyObject* distinctCopy(PyObject* value) {
+  if (PyFloat_CheckExact(value)) return PyFloat_FromDouble(PyFloat_AS_DOUBLE(value));
+  if (PyLong_CheckExact(value)) {
+    // Not PyLong_From...: that gives the shared objects of small numbers.
+    auto* number = reinterpret_cast<PyLongObject*>(value);
+    Py_ssize_t digits = std::abs(Py_SIZE(number));
+    PyLongObject* copy = _PyLong_New(std::max<Py_ssize_t>(digits, 1));
+    if (!copy) return PyErr_Clear(), nullptr;
+    Py_SET_SIZE(copy, Py_SIZE(number));
+    copy->ob_digit[0] = 0;
+    std::copy_n(number->ob_digit, digits, copy->ob_digit);
+    return reinterpret_cast<PyObject*>(copy);
+  }
+  if (PyUnicode_CheckExact(value) && PyUnicode_GET_LENGTH(value) > 1) {
+    PyObject* copy = PyUnicode_FromKindAndData(PyUnicode_KIND(value), PyUnicode_DATA(value),
+                                               PyUnicode_GET_LENGTH(value));
+    if (!copy) PyErr_Clear();
+    return copy;
+  }
+  return nullptr;
 }
 
 bool setsEqual(PyObject* set, PyObject* frozen) {

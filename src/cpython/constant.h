@@ -13,6 +13,11 @@ bool isPlainValue(PyObject* object);
 // plain value equals only itself.
 bool constantsEqual(PyObject* a, PyObject* b);
 
+// Another object of the same value and exact class (float, int, str), which nothing else holds: its
+// identity tells where the value came from. New reference; nullptr without an error for values that
+// exist once (texts of one character) and for other classes.
+PyObject* distinctCopy(PyObject* value);
+
 // The set holds exactly the items of the frozenset.
 bool setsEqual(PyObject* set, PyObject* frozen);
 

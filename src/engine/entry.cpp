@@ -41,7 +41,8 @@ int64_t now() {
 // A refusal that depends on this call's arguments or luck, not on the program: try again another
 // time.
 bool mayPass(Reason reason) {
-  return reason == Reason::exception || reason == Reason::tensor_subclass ||
+  return reason == Reason::exception || reason == Reason::call_raised ||
+         reason == Reason::operator_raised || reason == Reason::tensor_subclass ||
          reason == Reason::generator_input || reason == Reason::threads;
 }
 
@@ -143,7 +144,7 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
     return nullptr;
   }
   if (recording_) return stepAside(call, "threads", timing);
-  return record(call, timing);
+  return record(call, timing, nullptr);
 }
 
 std::shared_ptr<TraceGroup> Entry::groupOfThread() {
@@ -172,7 +173,7 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
   GP_CHECK(trace, "a matched trace exists");
   int64_t start = timing.mark();
   std::unique_ptr<replay::Suspended> suspended;
-  Outcome outcome = trace->plan->run(fetched.data(), suspended);
+  Outcome outcome = trace->plan->run(call, fetched.data(), suspended);
   // Another trace that took the other side of the branch goes on where this one stopped.
   for (size_t tries = 0; outcome.kind == Outcome::Kind::Exited && suspended && tries < 64;
        tries++) {
@@ -181,7 +182,7 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
     for (const auto& sibling : siblings) {
       if (sibling == trace || !sibling->plan->covers(*suspended)) continue;
       if (!group.guards.holds(sibling->number, call, fetched)) continue;
-      outcome = sibling->plan->resume(fetched.data(), suspended);
+      outcome = sibling->plan->resume(call, fetched.data(), suspended);
       trace = sibling;
       resumed = true;
       break;
@@ -207,11 +208,56 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
     }
     case Outcome::Kind::Exited:
       counters().add(Stat::side_exits);
-      lastMiss_ = fmt::format("a tensor's value took another way at event {}", outcome.event);
+      lastMiss_ = exitText(*trace, outcome.event);
       timing.record.kind = CallRecord::Kind::Exited;
-      return false;
+      if (!suspended || !suspended->committed()) return false;
+      *result = goOn(call, std::move(suspended), timing);
+      return true;
   }
   return false;
+}
+
+// Where a replay left its trace, in words.
+std::string Entry::exitText(const CompiledTrace& trace, size_t event) {
+  const ir::Trace& t = trace.recording->trace;
+  const ir::Event& at = t.events[event];
+  const char* what = at.kind == ir::EventKind::Opaque ? "a call returned something else or raised"
+                     : at.kind == ir::EventKind::Op   ? "an operator raised"
+                                                      : "a tensor's value took another way";
+  if (!at.site.valid()) return what;
+  const ir::Site& site = t.sites[at.site.index()];
+  return fmt::format("{} at {}:{}", what, site.file, site.line);
+}
+
+namespace {
+
+// What a stopped replay has done, for the recorder.
+class Handover final : public trace::Follow {
+ public:
+  explicit Handover(std::unique_ptr<replay::Suspended> suspended) : rerun_(std::move(suspended)) {}
+  bool begin() { return rerun_.begin(); }
+  aten::OpFeed& operators() override { return rerun_.operators(); }
+  bool opaquePending() const override { return rerun_.opaquePending(); }
+  PyObject* takeOpaque() override { return rerun_.takeOpaque(); }
+  PyObject* built(common::RecipeId id) const override { return rerun_.built(id); }
+
+ private:
+  replay::Rerun rerun_;
+};
+
+}  // namespace
+
+// The replay has committed something and cannot go on: the program is run again up to there, with
+// what the replay has done, and recorded further.
+PyObject* Entry::goOn(const guard::Call& call, std::unique_ptr<replay::Suspended> suspended,
+                      Timing& timing) {
+  counters().add(Stat::reruns);
+  Handover handover(std::move(suspended));
+  if (!handover.begin()) return nullptr;
+  bool full = traceCount() >= static_cast<size_t>(options_.maxTraces);
+  PyObject* result = record(call, timing, &handover);
+  if (full && !eager_) tooManyTraces();
+  return result;
 }
 
 void Entry::dropDead() {
@@ -242,13 +288,15 @@ void Entry::noteMiss(TraceGroup* group, const guard::Call& call) {
   }
   counters().addRecompile(lastMiss_);
   dropDead();
-  if (traceCount() >= static_cast<size_t>(options_.maxTraces)) {
-    Refusal refusal;
-    refusal.reason = Reason::too_many_traces;
-    refusal.detail =
-        fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(), lastMiss_);
-    goEager(std::move(refusal));
-  }
+  if (traceCount() >= static_cast<size_t>(options_.maxTraces)) tooManyTraces();
+}
+
+void Entry::tooManyTraces() {
+  Refusal refusal;
+  refusal.reason = Reason::too_many_traces;
+  refusal.detail =
+      fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(), lastMiss_);
+  goEager(std::move(refusal));
 }
 
 // Once, on stderr, so that nobody wonders why a call is slow.
@@ -267,7 +315,7 @@ void Entry::goEager(Refusal refusal) {
   if (!done) PyErr_Clear();
 }
 
-PyObject* Entry::record(const guard::Call& call, Timing& timing) {
+PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* follow) {
   struct Flag {
     explicit Flag(bool& flag) : flag_(flag) {
       flag_ = true;
@@ -280,6 +328,8 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing) {
     bool& flag_;
   };
   trace::Recorder recorder(name_, {static_cast<size_t>(options_.maxEvents), options_.audit});
+  if (follow) recorder.follow(*follow);
+  bool keep = !follow || traceCount() < static_cast<size_t>(options_.maxTraces);
   Ref result;
   int64_t start = now();
   {
@@ -296,6 +346,11 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing) {
     timing.record.reason = common::info(recorder.refusal()->reason).id;
     return refused(*recorder.refusal(), std::move(result));
   }
+  if (!keep) return result.release();
+  if (fullgraph_ && !recorder.breaks().empty()) {
+    counters().addBreak(recorder.breaks()[0].reason);
+    return broken(recorder.breaks()[0]);
+  }
   PyObject* installed = nullptr;
   try {
     installed = install(recorder.take(), call, seconds, recorder.breaks(), result);
@@ -310,6 +365,12 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing) {
   return installed;
 }
 
+PyObject* Entry::broken(const Refusal& refusal) const {
+  PyErr_Format(PyExc_RuntimeError, "glowplug: fullgraph=True, but the graph of %s breaks: %s",
+               name_.c_str(), refusal.textWithHint().c_str());
+  return nullptr;
+}
+
 PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   counters().addRefusal(refusal.reason);
   common::log(Channel::Breaks, "{}: not recorded: {}", name_, refusal.text());
@@ -317,11 +378,7 @@ PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   if (refusal.reason == Reason::opaque_call || refusal.reason == Reason::data_value ||
       refusal.reason == Reason::disabled)
     counters().addBreak(refusal.reason);
-  if (fullgraph_ && !mayPass(refusal.reason)) {
-    PyErr_Format(PyExc_RuntimeError, "glowplug: fullgraph=True, but the graph of %s breaks: %s",
-                 name_.c_str(), refusal.textWithHint().c_str());
-    return nullptr;
-  }
+  if (fullgraph_ && !mayPass(refusal.reason)) return broken(refusal);
   failedRecordings_++;
   if (!mayPass(refusal.reason) || failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
     goEager(refusal);
@@ -333,7 +390,8 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
                          Ref result) {
   int64_t start = now();
   size_t event = 0;
-  if (const char* reason = replay::Plan::refusal(recording->trace, &event)) {
+  if (const char* reason =
+          replay::Plan::refusal(recording->trace, &event, &recording->objects)) {
     Refusal refusal;
     refusal.reason = common::reasonNamed(reason).value_or(Reason::internal_error);
     common::SiteId site = recording->trace.events[event].site;

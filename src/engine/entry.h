@@ -12,6 +12,8 @@
 #include "cpython/ref.h"
 #include "guard/guard_tree.h"
 #include "replay/plan.h"
+#include "replay/rerun.h"
+#include "trace/follow.h"
 #include "trace/recording.h"
 
 namespace glowplug::engine {
@@ -68,7 +70,12 @@ class Entry {
   struct Timing;
   PyObject* original(const guard::Call& call) const;
   PyObject* stepAside(const guard::Call& call, const char* reason, Timing& timing);
-  PyObject* record(const guard::Call& call, Timing& timing);
+  PyObject* record(const guard::Call& call, Timing& timing, trace::Follow* follow);
+  PyObject* goOn(const guard::Call& call, std::unique_ptr<replay::Suspended> suspended,
+                 Timing& timing);
+  static std::string exitText(const CompiledTrace& trace, size_t event);
+  void tooManyTraces();
+  PyObject* broken(const common::Refusal& refusal) const;
   PyObject* install(const std::shared_ptr<trace::Recording>& recording, const guard::Call& call,
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
   PyObject* refused(const common::Refusal& refusal, cpython::Ref result);

@@ -53,7 +53,7 @@ std::optional<Failure> Explainer::run() {
     shape.found = shapeText(call_.positional, call_.kwnames);
     return shape;
   }
-  for (size_t i = 0; i < state_.predicates.size(); i++)
+  for (size_t i : state_.chosen)
     if (auto found = ask(state_.trace->guards[i], state_.predicates[i])) return found;
   for (size_t i = 0; i < state_.nodes.size(); i++) {
     if (!state_.nodes[i] || objectAt(*state_.nodes[i])) continue;

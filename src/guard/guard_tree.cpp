@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "cpython/version_tags.h"
 #include "guard/explain.h"
+#include "guard/late_guards.h"
 #include "guard/trie.h"
 
 namespace glowplug::guard {
@@ -92,7 +93,8 @@ GuardTree::GuardTree() : impl_(std::make_unique<Impl>()) {}
 GuardTree::~GuardTree() = default;
 
 size_t GuardTree::add(const ir::Trace& trace, const cpython::ObjectTable& objects,
-                      const aten::OpTable& ops, std::vector<SourceId> wanted, const Call& call) {
+                      const aten::OpTable& ops, const std::vector<SourceId>& wanted,
+                      const Call& call) {
   size_t number = 0;
   while (number < kMaxTraces && impl_->traces[number]) number++;
   GP_CHECK(number < kMaxTraces, "too many traces of one entry");
@@ -103,6 +105,8 @@ size_t GuardTree::add(const ir::Trace& trace, const cpython::ObjectTable& object
   state->positional = call.positional;
   if (call.kwnames && PyTuple_GET_SIZE(call.kwnames) > 0)
     state->kwnames = Ref::borrow(call.kwnames);
+  for (size_t i = 0; i < trace.guards.size(); i++)
+    if (!isLate(trace, trace.guards[i])) state->chosen.push_back(i);
   try {
     impl_->trie.add(*state, wanted, call, Impl::bitOf(number));
   } catch (...) {

@@ -13,12 +13,24 @@
 
 namespace glowplug::guard {
 
+// Objects that are there only in the middle of a call, by number (StepKind::Result and Built);
+// borrowed, or nullptr.
+class LateObjects {
+ public:
+  virtual PyObject* result(common::ValueId id) const = 0;
+  virtual PyObject* built(common::RecipeId id) const = 0;
+
+ protected:
+  ~LateObjects() = default;
+};
+
 // The call that is checked. args as vectorcall has them: positional, then one per name of kwnames.
 struct Call {
   PyObject* callee = nullptr;
   PyObject* const* args = nullptr;
   size_t positional = 0;
   PyObject* kwnames = nullptr;  // tuple or nullptr
+  const LateObjects* late = nullptr;
 };
 
 // A guard that did not hold, in words.
@@ -47,7 +59,7 @@ class GuardTree {
   // a replay needs, in order. Returns the trace's number. The arguments of `call` are those it was
   // recorded with.
   size_t add(const ir::Trace& trace, const cpython::ObjectTable& objects, const aten::OpTable& ops,
-             std::vector<common::SourceId> wanted, const Call& call);
+             const std::vector<common::SourceId>& wanted, const Call& call);
   void remove(size_t number);
 
   // The most recently used trace whose guards all hold, or nothing. On success fetched[i] is the

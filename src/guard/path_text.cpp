@@ -85,6 +85,8 @@ std::string Namer::name(common::SourceId id) const {
       return "G." + text(at.object);
     case StepKind::Result:
       return fmt::format("result{}", at.index);
+    case StepKind::Built:
+      return fmt::format("built{}", at.index);
     case StepKind::InstanceDict:
       return parent() + ".__dict__";
     case StepKind::DictItem:

@@ -124,6 +124,12 @@ PyObject* fetchRoot(const Node& root, const Call& call) {
                  : nullptr;
     case StepKind::Kwarg:
       return keywordArgument(call, root.key.get());
+    case StepKind::Result:
+      return call.late ? call.late->result(common::ValueId(static_cast<size_t>(root.index)))
+                       : nullptr;
+    case StepKind::Built:
+      return call.late ? call.late->built(common::RecipeId(static_cast<size_t>(root.index)))
+                       : nullptr;
     default:
       return root.pinned.get();
   }

@@ -125,7 +125,6 @@ Node* Trie::Builder::nodeAt(SourceId id) {
   Node*& node = state_.nodes[id.index()];
   if (node) return node;
   const ir::Source& source = state_.trace->sources[id.index()];
-  GP_CHECK(source.step != StepKind::Result, "a result is not there when the call begins");
   Node* parent = source.parent.valid() ? nodeAt(source.parent) : nullptr;
   node = &trie_.childOf(parent, source, object(source.object), hold(source.object));
   node->mask |= bit_;
@@ -278,7 +277,8 @@ TypeState& Trie::classState(PyTypeObject* type) {
 
 void Trie::add(TraceState& state, const std::vector<SourceId>& wanted, const Call& call, Mask bit) {
   Builder builder(*this, state, call, bit);
-  for (const ir::Guard& guard : state.trace->guards) state.predicates.push_back(builder.add(guard));
+  state.predicates.assign(state.trace->guards.size(), nullptr);
+  for (size_t i : state.chosen) state.predicates[i] = builder.add(state.trace->guards[i]);
   for (SourceId source : wanted) state.wanted.push_back(builder.nodeAt(source));
   builder.finish();
   // Arguments are what differs most often.

@@ -16,7 +16,8 @@ struct TraceState {
   const ir::Trace* trace = nullptr;
   const cpython::ObjectTable* objects = nullptr;
   const aten::OpTable* ops = nullptr;
-  std::vector<Node*> nodes;  // by source; nullptr where nothing needs the source
+  std::vector<size_t> chosen;  // the guards of the trace that are meant
+  std::vector<Node*> nodes;    // by source; nullptr where nothing needs the source
   std::vector<Node*> wanted;
   std::vector<const Predicate*>
       predicates;  // by guard; nullptr: of two nodes, or what it speaks of was gone

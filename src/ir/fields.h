@@ -61,9 +61,12 @@ struct Fields<Event> {
       Field{"recipes", &Event::recipes},
       Field{"keywords", &Event::keywords},
       Field{"log_only", &Event::logOnly},
+      Field{"known", &Event::known},
+      Field{"pure", &Event::pure},
       Field{"value", &Event::value},
       Field{"expected", &Event::expected},
       Field{"sizes", &Event::sizes},
+      Field{"dead", &Event::dead},
       Field{"site", &Event::site},
   };
 };

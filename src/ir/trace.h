@@ -144,13 +144,33 @@ struct Event {
   std::vector<RecipeId> recipes;  // Effect, Opaque (callable, then arguments), Return (one)
   ObjectId
       keywords;  // Opaque, Effect::CallMethod: tuple of the names of the last arguments, if any
-  bool logOnly = false;        // Opaque: keeps and changes nothing that the program can see
+  // Opaque: what the callee may do. None of them: anything to whatever the program can reach.
+  bool logOnly = false;  // keeps and changes nothing that the program can see
+  bool known = false;    // keeps nothing, changes nothing but data of the tensors it is given
+  bool pure = false;     // computes a value from values: may be called again, or not at all
   ValueId value;               // Sizes, Fork: what is looked at
   ObjectId expected;           // Fork: the value this trace goes on with
   std::vector<int64_t> sizes;  // Sizes
+  // Numbers of the tensors that the program has let go of since the event before. Noted only after
+  // something that cannot be taken back: there a replay that stops has to hand on what lives.
+  std::vector<int64_t> dead;
 
   bool operator==(const Event&) const = default;
 };
+
+// A value that the trace depends on is looked at in the middle of the call.
+inline bool isLateGuard(const Event& event) {
+  return event.kind == EventKind::Fork || event.kind == EventKind::Sizes;
+}
+// Tensor operators before and after the event cannot be one graph.
+inline bool endsSegment(const Event& event) {
+  return event.kind == EventKind::Opaque && !event.logOnly && !event.pure;
+}
+// From here on the call cannot begin again from its start: something has happened outside.
+inline bool cannotBeTakenBack(const Event& event) {
+  return (event.kind == EventKind::Opaque && !event.pure) ||
+         (event.kind == EventKind::Op && event.writesInput);
+}
 
 struct Recipe {
   RecipeKind kind = RecipeKind::Const;

@@ -97,7 +97,8 @@ template <class Struct>
 void Verifier::checkUnused(const Struct& value, std::string_view optional) {
   const Positional order = positional(value);
   forEachField<Struct>([&](const auto& field) {
-    if (field.name == order[0] || field.name == order[1] || field.name == "site") return;
+    if (field.name == order[0] || field.name == order[1]) return;
+    if (field.name == "site" || field.name == "dead") return;
     if (hasWord(optional, field.name) || value.*field.member == Struct{}.*field.member) return;
     report("has '{}', which its kind does not use", field.name);
   });
@@ -127,10 +128,11 @@ void Verifier::checkSource(const Source& source, size_t index) {
     report("parent ${} does not come before", source.parent.value);
   }
   if (source.index < 0) report("index {} is negative", source.index);
-  if (source.step == StepKind::Result &&
-      static_cast<uint64_t>(source.index) >= trace_.values.size()) {
+  const auto place = static_cast<uint64_t>(source.index);
+  if (source.step == StepKind::Result && place >= trace_.values.size())
     report("value {} is out of range", source.index);
-  }
+  if (source.step == StepKind::Built && place >= trace_.recipes.size())
+    report("recipe {} is out of range", source.index);
 }
 
 void Verifier::checkGuard(const Guard& guard) {
@@ -343,6 +345,7 @@ void Verifier::checkEvent(const Event& event, bool last) {
   checkRanges(event);
   checkKind(event);
   checkRecipesOf(event);
+  for (const int64_t id : event.dead) checkMade(ValueId(static_cast<size_t>(id)), "dead value");
   checkResults(event);
   if ((event.kind == EventKind::Return) != last) {
     report("{}", last ? "the last event is not a return" : "a return before the last event");

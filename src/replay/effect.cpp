@@ -12,12 +12,6 @@ using ir::Event;
 
 namespace {
 
-// The class in C under a class made by Python.
-PyTypeObject* builtinType(PyTypeObject* type) {
-  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE) type = type->tp_base;
-  return type;
-}
-
 int setItem(PyObject* container, PyObject* key, PyObject* value) {
   if (PyODict_Check(container))
     return value ? PyODict_SetItem(container, key, value) : PyODict_DelItem(container, key);
@@ -26,11 +20,6 @@ int setItem(PyObject* container, PyObject* key, PyObject* value) {
   if (PyList_Check(container))
     return PyList_Type.tp_as_mapping->mp_ass_subscript(container, key, value);
   return value ? PyObject_SetItem(container, key, value) : PyObject_DelItem(container, key);
-}
-
-int setAttr(PyObject* object, PyObject* name, PyObject* value) {
-  setattrofunc set = builtinType(Py_TYPE(object))->tp_setattro;
-  return (set ? set : PyObject_GenericSetAttr)(object, name, value);
 }
 
 bool callMethod(const std::vector<Ref>& operands, PyObject* keywords) {
@@ -49,7 +38,7 @@ bool Plan::Impl::doEffect(const Event& event, const Objects& operands) const {
   switch (event.effect) {
     case EffectKind::SetAttr:
     case EffectKind::DelAttr:
-      return setAttr(operand(0), operand(1), operand(2)) == 0;
+      return setAttribute(operand(0), operand(1), operand(2)) == 0;
     case EffectKind::SetItem:
     case EffectKind::DelItem:
       return setItem(operand(0), operand(1), operand(2)) == 0;
@@ -79,11 +68,14 @@ bool Plan::Impl::prepareEffects(Context& context, size_t end, std::vector<Pendin
   return true;
 }
 
-bool Plan::Impl::commit(Context& context, const std::vector<Pending>& pending) const {
+// last: nothing that could stop the replay comes after.
+bool Plan::Impl::commit(Context& context, const std::vector<Pending>& pending, bool last) const {
   for (const Pending& next : pending) {
+    const Event& event = trace.events[commits.events[next.effect]];
+    if (!last && !context.undo.note(event, next.operands)) return false;
     context.committed = true;
     context.committedEffects = next.effect + 1;
-    if (!doEffect(trace.events[commits.events[next.effect]], next.operands)) return false;
+    if (!doEffect(event, next.operands)) return false;
   }
   return true;
 }
@@ -100,7 +92,7 @@ void Plan::Impl::commitBeforeError(Context& context, size_t event) const {
       pending.pop_back();
     }
   }
-  if (!commit(context, pending)) PyErr_Clear();
+  if (!commit(context, pending, true)) PyErr_Clear();
 }
 
 }  // namespace glowplug::replay

@@ -33,10 +33,6 @@ void visitValues(const Operand& operand, const std::function<void(ValueId)>& vis
   for (const Operand& item : operand.items) visitValues(item, visitor);
 }
 
-bool isLateGuard(const Event& event) {
-  return event.kind == EventKind::Fork || event.kind == EventKind::Sizes;
-}
-
 bool givesScalar(const ir::Trace& trace, const Event& event) {
   return event.kind == EventKind::Op &&
          std::any_of(event.results.begin(), event.results.end(), [&](ValueId id) {
@@ -94,7 +90,15 @@ Plan::Impl::Impl(const ir::Trace& trace, const cpython::ObjectTable& objects,
       madeAt(makers(trace)),
       commits(trace, madeAt),
       valueCapacity(trace.values.size()) {
+  for (size_t e = 0; e < trace.events.size(); e++) {
+    if (firstCommit == SIZE_MAX && ir::cannotBeTakenBack(trace.events[e])) firstCommit = e;
+    if (trace.events[e].kind == EventKind::Op || trace.events[e].kind == EventKind::Opaque ||
+        ir::isLateGuard(trace.events[e]))
+      lastStop = e;
+  }
   collectUses();
+  findLateChecks();
+  collectLives();
   findSegments();
   refresh(std::vector<Ref>(segments.size()));
 }
@@ -104,18 +108,51 @@ Plan::Impl::~Impl() {
     std::erase_if(join.other->joined, [this](const Joined& back) { return back.other == this; });
 }
 
-size_t Plan::Impl::want(SourceId source) {
-  int32_t& index = wantedIndex[source.index()];
-  if (index < 0) {
-    index = static_cast<int32_t>(wanted.size());
-    wanted.push_back(source);
+void Plan::Impl::want(SourceId source) {
+  bool late = guard::isLate(trace, source);
+  int32_t& index = (late ? lateIndex : wantedIndex)[source.index()];
+  if (index >= 0) return;
+  std::vector<SourceId>& list = late ? lateWanted : wanted;
+  index = static_cast<int32_t>(list.size());
+  list.push_back(source);
+}
+
+void Plan::Impl::addInput(const Event& event) {
+  ValueId value = event.results[0];
+  SourceId source = trace.values[value.index()].source;
+  want(source);
+  if (wantedIndex[source.index()] < 0) return;
+  inputIndex[value.index()] = wantedIndex[source.index()];
+  inputs.emplace_back(value, static_cast<size_t>(inputIndex[value.index()]));
+}
+
+// A replay that stops after it committed something goes on as the program itself, which needs
+// whatever is alive there.
+void Plan::Impl::collectLives() {
+  diesAt.assign(trace.values.size(), 0);
+  if (firstCommit == SIZE_MAX) return;
+  std::vector<bool> alive(trace.values.size(), false);
+  for (size_t e = 0; e < trace.events.size(); e++) {
+    const Event& event = trace.events[e];
+    for (int64_t id : event.dead) {
+      alive[static_cast<size_t>(id)] = false;
+      diesAt[static_cast<size_t>(id)] = e;
+    }
+    bool stop = ir::isLateGuard(event) || lateChecks.count(e) > 0;
+    for (size_t v = 0; stop && e >= firstCommit && v < alive.size(); v++)
+      if (alive[v]) uses[v].push_back(static_cast<uint32_t>(e));
+    for (ValueId id : event.results)
+      if (id.valid()) alive[id.index()] = true;
   }
-  return static_cast<size_t>(index);
+  for (size_t v = 0; v < alive.size(); v++)
+    if (alive[v]) diesAt[v] = trace.events.size();
+  for (auto& list : uses) std::sort(list.begin(), list.end());
 }
 
 void Plan::Impl::collectUses() {
   uses.resize(trace.values.size());
   wantedIndex.assign(trace.sources.size(), -1);
+  lateIndex.assign(trace.sources.size(), -1);
   inputIndex.assign(trace.values.size(), -1);
   std::unordered_set<uint32_t> named;
   auto name = [&](common::ObjectId id) {
@@ -130,12 +167,8 @@ void Plan::Impl::collectUses() {
     };
     for (const Operand& operand : event.operands)
       visitValues(operand, [&](ValueId id) { use(id, e); });
-    if (isLateGuard(event)) use(event.value, e);
-    if (event.kind == EventKind::Input) {
-      ValueId value = event.results[0];
-      inputs.emplace_back(value, want(trace.values[value.index()].source));
-      inputIndex[value.index()] = static_cast<int32_t>(inputs.back().second);
-    }
+    if (ir::isLateGuard(event)) use(event.value, e);
+    if (event.kind == EventKind::Input) addInput(event);
     hasState |= event.kind == EventKind::State;
     hasRandom |= event.random;
     // A value in an effect lives until the effect is committed.
@@ -155,6 +188,8 @@ std::vector<std::vector<ValueId>> Plan::Impl::lastUses() const {
   std::vector<std::vector<ValueId>> result(trace.events.size());
   for (size_t v = 0; v < trace.values.size(); v++) {
     int64_t last = uses[v].empty() ? madeAt[v] : std::max<int64_t>(uses[v].back(), madeAt[v]);
+    if (last >= 0 && diesAt[v] > firstCommit)
+      last = std::max(last, static_cast<int64_t>(diesAt[v]) - 1);
     // A plan that takes over at a late guard may need more of what was made before.
     for (const Joined& join : joined) {
       auto event = static_cast<int64_t>(join.event);
@@ -174,7 +209,7 @@ void Plan::Impl::findSegments() {
   bool open = false;
   for (size_t e = 0; e < trace.events.size(); e++) {
     const Event& event = trace.events[e];
-    if (isLateGuard(event) || (event.kind == EventKind::Opaque && !event.logOnly)) open = false;
+    if (ir::isLateGuard(event) || ir::endsSegment(event)) open = false;
     if (event.kind != EventKind::Op) continue;
     if (!open) segments.push_back({e, e + 1, {}, {}, 0});
     open = true;
@@ -246,7 +281,7 @@ std::vector<Step> Plan::Impl::steps(const std::vector<Ref>& backends) const {
       if (!longer) result.push_back({Step::Kind::Operators, false, 0, e, e});
       result.back().end = e + 1;
       result.back().writesInput |= event.writesInput;
-    } else if (isLateGuard(event)) {
+    } else if (ir::isLateGuard(event)) {
       result.push_back({Step::Kind::Guard, false, 0, e, e + 1});
     } else if (event.kind == EventKind::Opaque) {
       result.push_back({Step::Kind::Opaque, false, 0, e, e + 1});

@@ -8,6 +8,7 @@
 
 #include "aten/op_program.h"
 #include "cpython/object_table.h"
+#include "guard/guard_tree.h"
 #include "ir/trace.h"
 
 namespace glowplug::replay {
@@ -24,8 +25,9 @@ struct Segment {
 struct Outcome {
   enum class Kind {
     Returned,  // result is set
-    Exited,    // a late guard met a case that this plan does not cover; nothing was committed
-    Raised,    // a Python error is set, and what the program did before it is committed
+    Exited,    // a late guard met a case that this plan does not cover, or a call raised after
+               // something was committed: the replay is suspended at that event
+    Raised,    // a Python error is set that ends the call
     Retry,     // an operator raised and nothing was committed: the original can run from the start
   };
   Kind kind = Kind::Returned;
@@ -39,7 +41,8 @@ class Suspended;
 //
 // Events run in order, but effects wait: all of them are committed, in order, when nothing that can
 // fail or exit is left (before an opaque call that could see them, and at the end). So until then a
-// replay can stop without a trace, and the original program can run from its start.
+// replay can stop without a trace, and the original program can run from its start. A replay that
+// stops later hands what it has done to a run of the program that takes it over (Rerun).
 class Plan {
  public:
   // The trace and tables must outlive the plan.
@@ -47,9 +50,9 @@ class Plan {
   ~Plan();
   Plan(const Plan&) = delete;
 
-  // Why a trace cannot be replayed (the id of a reason) and the event it is about, or nullptr: a
-  // late guard stands after something that cannot be taken back, an opaque call is given what does
-  // not exist yet, or (with the trace's objects given) an object cannot be built.
+  // Why a trace cannot be replayed (the id of a reason) and the event it is about, or nullptr: an
+  // opaque call is given what does not exist yet, or (with the trace's objects given) an object
+  // cannot be built.
   static const char* refusal(const ir::Trace& trace, size_t* event,
                              const cpython::ObjectTable* objects = nullptr);
 
@@ -68,14 +71,16 @@ class Plan {
   // keeps. When a late guard is not met, the outcome is Exited and `suspended` holds the replay at
   // that event; Exited with nothing suspended is a replay that no other plan can go on with.
   // Any thread may run a plan that other threads run; the GIL is needed.
-  Outcome run(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);
+  Outcome run(const guard::Call& call, PyObject* const* fetched,
+              std::unique_ptr<Suspended>& suspended);
   // Goes on from where another plan stopped; this plan covers() the case. `fetched` as in run().
-  Outcome resume(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended);
+  Outcome resume(const guard::Call& call, PyObject* const* fetched,
+                 std::unique_ptr<Suspended>& suspended);
 
   // When both plans begin with the same events and first differ in the outcome of a late guard,
   // lets each take over from the other there, and returns true.
   static bool join(Plan& first, Plan& second);
-  bool covers(const Suspended& suspended) const;
+  bool covers(Suspended& suspended) const;
 
   int traverse(visitproc visit, void* arg) const;
 
@@ -85,13 +90,15 @@ class Plan {
   std::unique_ptr<Impl> impl_;
 };
 
-// A replay that stopped at a late guard. Dropping it ends the replay: torch's thread state and
-// random numbers are as before it.
+// A replay that stopped. Dropping it ends the replay: torch's thread state and, if nothing was
+// committed, random numbers are as before it.
 class Suspended {
  public:
   struct State;
   explicit Suspended(std::unique_ptr<State> state);
   ~Suspended();
+  // Something has happened that cannot be taken back: the call must go on from here.
+  bool committed() const;
   std::unique_ptr<State> state;
 };
 

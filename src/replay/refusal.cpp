@@ -26,7 +26,7 @@ const char* refusalOfOpaque(const ir::Trace& trace, const std::vector<int64_t>& 
   const Event& event = trace.events[e];
   // Its arguments are described as they are when the recording ends.
   if (reachesLater(trace, madeAt, event, e)) return "opaque_call";
-  if (event.logOnly) return nullptr;
+  if (event.logOnly || event.pure) return nullptr;
   auto before = std::lower_bound(commits.events.begin(), commits.events.end(), e);
   size_t effects = static_cast<size_t>(before - commits.events.begin());
   return commits.countAt.at(e) < effects ? "opaque_call" : nullptr;
@@ -38,11 +38,9 @@ const char* Plan::refusal(const ir::Trace& trace, size_t* event,
                           const cpython::ObjectTable* objects) {
   std::vector<int64_t> madeAt = makers(trace);
   CommitPoints commits(trace, madeAt);
-  bool committed = false;
   for (size_t e = 0; e < trace.events.size(); e++) {
     const Event& at = trace.events[e];
     *event = e;
-    if (committed && isLateGuard(at)) return "guard_after_effect";
     if (at.kind == EventKind::State && at.state.kind == ir::StateChange::Kind::Call)
       return "internal_error";
     if (at.kind == EventKind::Opaque) {
@@ -53,7 +51,6 @@ const char* Plan::refusal(const ir::Trace& trace, size_t* event,
       buildable = buildable && (!objects || canBuild(trace, recipe, *objects));
     });
     if (!buildable) return "no_recipe";
-    committed |= at.kind == EventKind::Opaque || (at.kind == EventKind::Op && at.writesInput);
   }
   return nullptr;
 }
@@ -110,6 +107,7 @@ bool Plan::canLower(size_t index) const {
       looked = true;
       continue;
     }
+    if (impl_->ops.isOwn(event.op)) return false;
     bool writes = impl_->ops.mayWrite(event.op);
     if (uses.scalar || (looked && writes)) return false;
     if (!writes && dataDecidesResults(trace, event, uses, impl_->madeAt, e)) return false;

@@ -15,15 +15,21 @@ using ir::EventKind;
 
 Suspended::Suspended(std::unique_ptr<State> state) : state(std::move(state)) {}
 Suspended::~Suspended() {
-  if (state && state->context) state->context->takeBackRandom();
+  if (state && state->context && !committed()) state->context->takeBackRandom();
 }
+bool Suspended::committed() const { return state->context->committed; }
 
-Context::Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule)
+Context::Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule,
+                 const guard::Call& call)
     : plan(&plan),
       schedule(std::move(schedule)),
+      call(call),
       capacity(plan.valueCapacity),
       values(capacity),
-      memo(plan.trace.recipes.size()) {}
+      memo(plan.trace.recipes.size()),
+      late(plan.lateWanted.size()) {
+  this->call.late = this;
+}
 
 bool Context::bind(PyObject* const* objects) {
   fetched.clear();
@@ -55,37 +61,67 @@ PyObject* Context::value(ValueId id) {
 }
 
 PyObject* Context::source(common::SourceId id) {
-  return Py_NewRef(fetched[static_cast<size_t>(plan->wantedIndex[id.index()])].get());
+  int32_t index = plan->wantedIndex[id.index()];
+  if (index >= 0) return Py_NewRef(fetched[static_cast<size_t>(index)].get());
+  PyObject* object = late[static_cast<size_t>(plan->lateIndex[id.index()])].get();
+  if (!object) PyErr_SetString(PyExc_SystemError, "glowplug: an object is needed too early");
+  return Py_XNewRef(object);
 }
+
+PyObject* Context::result(ValueId id) const {
+  auto object = objects.find(id.value);
+  return object == objects.end() ? nullptr : object->second.get();
+}
+
+PyObject* Context::built(common::RecipeId id) const { return memo[id.index()].get(); }
 
 Ref Context::build(common::RecipeId id) {
   return replay::build({plan->trace, plan->objects, *this}, memo, id);
 }
 
-Outcome Plan::run(PyObject* const* fetched, std::unique_ptr<Suspended>& suspended) {
-  auto context = std::make_unique<Context>(*impl_, impl_->schedule);
+Outcome Plan::run(const guard::Call& call, PyObject* const* fetched,
+                  std::unique_ptr<Suspended>& suspended) {
+  auto context = std::make_unique<Context>(*impl_, impl_->schedule, call);
   if (!context->bind(fetched)) return {Outcome::Kind::Exited, nullptr, 0};
   Outcome outcome = impl_->runFrom(*context, 0);
   return impl_->suspend(std::move(context), outcome, suspended);
 }
 
-// Keeps the replay of a late guard that was not met.
+// Keeps the replay of a late guard that was not met, or of a call that cannot begin again.
 Outcome Plan::Impl::suspend(std::unique_ptr<Context> context, Outcome outcome,
                             std::unique_ptr<Suspended>& suspended) const {
-  if (outcome.kind == Outcome::Kind::Exited && isLateGuard(trace.events[outcome.event]))
-    suspended = std::make_unique<Suspended>(std::make_unique<Suspended::State>(
-        Suspended::State{std::move(context), serial, outcome.event}));
+  if (outcome.kind != Outcome::Kind::Exited) return outcome;
+  const Event& at = trace.events[outcome.event];
+  bool opaque = at.kind == EventKind::Opaque;
+  if (!context->committed && !ir::isLateGuard(at) && !opaque) return outcome;
+  auto state = std::make_unique<Suspended::State>();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  state->error = Ref::steal(type);
+  state->errorValue = Ref::steal(value);
+  state->errorTraceback = Ref::steal(traceback);
+  state->context = std::move(context);
+  state->origin = serial;
+  state->event = outcome.event;
+  state->done = outcome.event + (opaque && !state->error ? 1 : 0);
+  suspended = std::make_unique<Suspended>(std::move(state));
   return outcome;
 }
 
-bool Plan::Impl::isMet(const Context& context, const Event& event) const {
+bool Plan::Impl::isMet(Context& context, size_t e) const {
+  const Event& event = trace.events[e];
+  if (event.kind == EventKind::Opaque) return passes(context, e);
   if (event.kind == EventKind::Sizes) return context.values.sizesAre(event.value, event.sizes);
   PyObject* expected = objects.get(event.expected);
-  return expected && context.values.scalarIs(event.value, expected);
+  if (!expected) return false;
+  if (PyObject* object = context.result(event.value))
+    return cpython::constantsEqual(object, expected);
+  return context.values.scalarIs(event.value, expected);
 }
 
-// An operator, opaque call or backend raised at `event`.
-Outcome Plan::Impl::fail(Context& context, size_t event) const {
+// An operator, opaque call or backend raised at `event`. written: it may have changed something
+// before it did.
+Outcome Plan::Impl::fail(Context& context, size_t event, bool written) const {
   // An interrupt or exit came from outside: running the program again would lose it.
   if (!context.committed && PyErr_ExceptionMatches(PyExc_Exception)) {
     // Nothing has happened yet that the program would not do itself: it can run, and raise with the
@@ -98,6 +134,12 @@ Outcome Plan::Impl::fail(Context& context, size_t event) const {
   if (!context.committed) {
     context.takeBackRandom();
     return {Outcome::Kind::Raised, nullptr, event};
+  }
+  if (!written) {
+    // The program runs again up to here; an operator raises there anew, where the program may
+    // catch it. What an opaque call raised is kept.
+    if (trace.events[event].kind != EventKind::Opaque) PyErr_Clear();
+    return {Outcome::Kind::Exited, nullptr, event};
   }
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
@@ -118,18 +160,19 @@ bool Plan::Impl::runOperators(Context& context, const Step& step, Outcome* outco
     context.committed |= step.writesInput;
     return true;
   }
-  for (size_t e = step.begin; e <= failed; e++) context.committed |= trace.events[e].writesInput;
-  if (status == aten::OpProgram::Diverged) {
-    if (!context.committed) {
-      context.takeBackRandom();
-      *outcome = {Outcome::Kind::Exited, nullptr, failed};
-      return false;
-    }
-    PyErr_SetString(PyExc_RuntimeError,
-                    "glowplug: an operator returned other tensors than recorded, after "
-                    "a write that cannot be taken back");
+  for (size_t e = step.begin; e < failed; e++) context.committed |= trace.events[e].writesInput;
+  if (status != aten::OpProgram::Diverged) {
+    *outcome = fail(context, failed);
+    return false;
   }
-  *outcome = fail(context, failed);
+  if (!context.committed) context.takeBackRandom();
+  *outcome = {Outcome::Kind::Exited, nullptr, failed};
+  if (!trace.events[failed].writesInput) return false;
+  context.committed = true;
+  PyErr_SetString(PyExc_RuntimeError,
+                  "glowplug: an operator returned other tensors than recorded, after a write that "
+                  "cannot be taken back");
+  *outcome = fail(context, failed, true);
   return false;
 }
 
@@ -176,7 +219,7 @@ bool Plan::Impl::runSegment(Context& context, const Step& step, Outcome* outcome
   Ref result = Ref::steal(PyObject_Vectorcall(context.schedule->backends[step.index].get(),
                                               borrowed.data(), borrowed.size(), nullptr));
   if (!result) {
-    *outcome = fail(context, step.begin);
+    *outcome = fail(context, step.begin, step.writesInput);
     return false;
   }
   if (takeOutputs(context, segment, result.get())) return true;
@@ -186,48 +229,50 @@ bool Plan::Impl::runSegment(Context& context, const Step& step, Outcome* outcome
 }
 
 bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome) const {
-  std::vector<Pending> pending;
-  bool ready = prepareEffects(context, commits.countAt.at(step.begin), pending);
-  if (ready && !commit(context, pending)) {
-    *outcome = {Outcome::Kind::Raised, nullptr, step.begin};
+  const Event& event = trace.events[step.begin];
+  if (!event.pure) {
+    std::vector<Pending> pending;
+    bool ready = prepareEffects(context, commits.countAt.at(step.begin), pending);
+    if (!ready) {
+      *outcome = fail(context, step.begin, true);
+      return false;
+    }
+    if (!pending.empty()) context.flushedAt = step.begin;
+    if (!commit(context, pending, step.begin >= lastStop)) {
+      *outcome = {Outcome::Kind::Raised, nullptr, step.begin};
+      return false;
+    }
+  }
+  if (!callOpaque(context, event)) {
+    *outcome = fail(context, step.begin);
     return false;
   }
-  if (ready && callOpaque(context, trace.events[step.begin])) return true;
-  *outcome = fail(context, step.begin);
+  if (passes(context, step.begin)) return true;
+  *outcome = {Outcome::Kind::Exited, nullptr, step.begin};
   return false;
 }
 
 bool Plan::Impl::callOpaque(Context& context, const Event& event) const {
-  // What is only written to a log is a snapshot, built apart from what is handed out later.
-  RecipeMemo kept;
-  if (event.logOnly) {
-    kept.resize(trace.recipes.size());
-    std::swap(kept, context.memo);
-  }
+  // What is only looked at is a snapshot, built apart from what is handed out later.
+  RecipeMemo apart;
+  bool snapshot = event.logOnly || event.known || event.pure;
+  if (snapshot) apart.resize(trace.recipes.size());
   Objects owned;
   std::vector<PyObject*> arguments;
   for (common::RecipeId id : event.recipes) {
-    owned.push_back(context.build(id));
+    owned.push_back(replay::build({trace, objects, context}, snapshot ? apart : context.memo, id));
     arguments.push_back(owned.back().get());
-    if (!owned.back()) break;
+    if (!owned.back()) return false;
   }
-  if (event.logOnly) std::swap(kept, context.memo);
-  if (!arguments.back()) return false;
   PyObject* keywords = event.keywords.valid() ? objects.get(event.keywords) : nullptr;
   size_t named = keywords ? static_cast<size_t>(PyTuple_GET_SIZE(keywords)) : 0;
-  context.committed = true;
+  context.committed |= !event.pure;
   Ref result = Ref::steal(PyObject_Vectorcall(arguments[0], arguments.data() + 1,
                                               arguments.size() - 1 - named, keywords));
   if (!result) return false;
   if (event.results.empty()) return true;
   ValueId id = event.results[0];
-  bool tensor = aten::isTensor(result.get());
-  if (trace.values[id.index()].kind == ir::ValueKind::Tensor && !tensor) {
-    PyErr_Format(PyExc_TypeError, "glowplug: a call returned %.100s where it had returned a tensor",
-                 Py_TYPE(result.get())->tp_name);
-    return false;
-  }
-  if (tensor) context.values.setTensor(id, result.get());
+  if (aten::isTensor(result.get())) context.values.setTensor(id, result.get());
   context.objects[id.value] = std::move(result);
   return true;
 }
@@ -236,10 +281,10 @@ bool Plan::Impl::callOpaque(Context& context, const Event& event) const {
 // no trace.
 Outcome Plan::Impl::finish(Context& context, size_t event) const {
   std::vector<Pending> pending;
-  if (!prepareEffects(context, commits.events.size(), pending)) return fail(context, event);
+  if (!prepareEffects(context, commits.events.size(), pending)) return fail(context, event, true);
   Ref result = context.build(trace.events[event].recipes[0]);
-  if (!result) return fail(context, event);
-  if (!commit(context, pending)) return {Outcome::Kind::Raised, nullptr, event};
+  if (!result) return fail(context, event, true);
+  if (!commit(context, pending, true)) return {Outcome::Kind::Raised, nullptr, event};
   if (context.state) context.state->dismiss();
   return {Outcome::Kind::Returned, result.release(), event};
 }
@@ -250,7 +295,7 @@ Outcome Plan::Impl::runFrom(Context& context, size_t event) const {
     return runSteps(context, event);
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
-    return fail(context, event);
+    return fail(context, event, true);
   }
 }
 
@@ -260,7 +305,8 @@ Outcome Plan::Impl::runSteps(Context& context, size_t event) const {
     for (size_t e = begin; e < end; e++)
       for (ValueId id : context.schedule->drops[e]) {
         context.values.clear(id);
-        if (!context.objects.empty()) context.objects.erase(id.value);
+        // What opaque calls gave is needed again if the call cannot begin anew.
+        if (!context.objects.empty() && !context.committed) context.objects.erase(id.value);
       }
   };
   for (const Step& step : context.schedule->steps) {
@@ -273,8 +319,7 @@ Outcome Plan::Impl::runSteps(Context& context, size_t event) const {
         if (!runSegment(context, step, &outcome)) return outcome;
         break;
       case Step::Kind::Guard:
-        if (!isMet(context, trace.events[step.begin]))
-          return {Outcome::Kind::Exited, nullptr, step.begin};
+        if (!isMet(context, step.begin)) return {Outcome::Kind::Exited, nullptr, step.begin};
         drop(step.begin, step.end);
         break;
       case Step::Kind::Opaque:
@@ -289,7 +334,7 @@ Outcome Plan::Impl::runSteps(Context& context, size_t event) const {
     }
   }
   PyErr_SetString(PyExc_SystemError, "glowplug: a trace without an end");
-  return fail(context, event);
+  return fail(context, event, true);
 }
 
 }  // namespace glowplug::replay

@@ -77,7 +77,7 @@ SourceId Recorder::readInstanceDict(PyObject* object, SourceId source, PyObject*
   }
   PyObject* value = PyDict_GetItemWithError(dict, name);
   *found = value != nullptr;
-  if (provenance_.isWritten(dict, name)) return SourceId();
+  if (isWritten(dict, name)) return SourceId();
   SourceId dictSource = child(source, StepKind::InstanceDict);
   if (value) return child(dictSource, StepKind::DictItem, name);
   guard(PredicateKind::Missing, dictSource, provenance_.canonical(name));
@@ -213,7 +213,11 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
     if (named(name, "grad") || named(name, "_grad")) {
       PyObject* result = Operations::loadAttr(tensor, name);
       if (!result || !active_) return result;
-      if (provenance_.isWritten(tensor, provenance_.canonical(name)) ||
+      if (ranBackward_) {
+        if (result != Py_None) ops_->addAlias(result, "grad", tensor);
+        return result;
+      }
+      if (isWritten(tensor, provenance_.canonical(name)) ||
           (result != Py_None && ops_->find(result).valid()))
         return result;
       if (source.valid())

@@ -6,7 +6,9 @@
 
 #include "trace/callees.h"
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -28,7 +30,9 @@ struct Row {
 
 constexpr Row kRows[] = {
 #define CALLEE(module, name, kind) {module, name, CalleeKind::kind},
+#define FUNCTION(module, name, kind)
 #include "trace/callees.def"
+#undef FUNCTION
 #undef CALLEE
 };
 
@@ -202,30 +206,40 @@ void addTransparentCallable(PyTypeObject* type) { transparentCallables().insert(
 
 bool isTransparentCallable(PyTypeObject* type) { return transparentCallables().count(type) != 0; }
 
+bool isKnownModule(PyObject* callable) {
+  static constexpr std::string_view kModules[] = {"numpy", "datetime", "decimal", "json",   "_json",
+                                                  "_io",   "io",       "zlib",    "_pickle"};
+  std::string module = attribute(callable, "__module__");
+  if (module.empty() && PyCFunction_Check(callable) && PyCFunction_GET_SELF(callable))
+    module = Py_TYPE(PyCFunction_GET_SELF(callable))->tp_name;
+  if (module.empty() && (Py_IS_TYPE(callable, &PyMethodDescr_Type)))
+    module = reinterpret_cast<PyDescrObject*>(callable)->d_type->tp_name;
+  if (module.empty()) module = Py_TYPE(callable)->tp_name;
+  std::string_view top = std::string_view(module).substr(0, module.find('.'));
+  return std::find(std::begin(kModules), std::end(kModules), top) != std::end(kModules);
+}
+
 CalleeKind pythonCalleeModel(PyObject* function) {
-  static const std::unordered_set<std::string> logOnly = {"warnings.warn",
-                                                          "warnings.warn_explicit",
-                                                          "logging.Logger.debug",
-                                                          "logging.Logger.info",
-                                                          "logging.Logger.warning",
-                                                          "logging.Logger.error",
-                                                          "logging.Logger.critical",
-                                                          "logging.Logger.exception",
-                                                          "logging.Logger.log",
-                                                          "logging.debug",
-                                                          "logging.info",
-                                                          "logging.warning",
-                                                          "logging.error"};
+  static const std::unordered_map<std::string, CalleeKind> rows = {
+#define CALLEE(module, name, kind)
+#define FUNCTION(module, name, kind) {module "." name, CalleeKind::kind},
+#include "trace/callees.def"
+#undef FUNCTION
+#undef CALLEE
+  };
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
-  PyObject* module = f->func_module;
   if (f->func_dict && PyDict_GetItemString(f->func_dict, "_glowplug_disabled"))
     return CalleeKind::Forbidden;
+  PyObject* module = f->func_module;
   if (!module || !PyUnicode_Check(module)) return CalleeKind::Python;
   const char* name = PyUnicode_AsUTF8(module);
-  if (!name || (std::strcmp(name, "logging") != 0 && std::strcmp(name, "warnings") != 0))
-    return PyErr_Clear(), CalleeKind::Python;
-  return logOnly.count(std::string(name) + "." + utf8(f->func_qualname)) ? CalleeKind::LogOnly
-                                                                         : CalleeKind::Python;
+  if (!name) return PyErr_Clear(), CalleeKind::Python;
+  std::string_view top = std::string_view(name).substr(0, std::string_view(name).find('.'));
+  if (top == "numpy") return CalleeKind::Known;
+  if (top != "logging" && top != "warnings" && top != "json" && top != "random" && top != "copy")
+    return CalleeKind::Python;
+  auto found = rows.find(std::string(name) + "." + utf8(f->func_qualname));
+  return found == rows.end() ? CalleeKind::Python : found->second;
 }
 
 }  // namespace glowplug::trace

@@ -26,6 +26,8 @@ enum class CalleeKind {
   State,    // reads or sets torch's thread state, which the operator recorder watches
   LogOnly,  // output that the program cannot see
   Clock,    // a number from outside, new at each call
+  Backward,  // torch's engine runs a backward pass
+  Known,    // called again at each replay; keeps nothing, changes no object that has a model
   Length,
   Iter,
   Next,
@@ -73,6 +75,9 @@ std::string calleeName(PyObject* callable);
 // Python functions that are called for real at each replay instead of being looked into: logging,
 // warnings, and functions under glowplug.disable.
 CalleeKind pythonCalleeModel(PyObject* function);
+// The callable belongs to a module whose functions keep nothing and change nothing but what they
+// are given of their own classes (numpy, datetime, json...).
+bool isKnownModule(PyObject* callable);
 
 // Callables of that type only pass the call on to Python code (compiled functions met inside a
 // recording).

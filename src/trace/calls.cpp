@@ -71,7 +71,7 @@ void Recorder::noteTensorResult(PyObject* result, PyObject* callee) {
 
 PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames) {
-  if (!active_) return Operations::call(callee, args, nargsf, kwnames);
+  if (!active_ && !follow_) return Operations::call(callee, args, nargsf, kwnames);
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
   PyObject* result =
       dispatch(callee, arguments, [&] { return Operations::call(callee, args, nargsf, kwnames); });
@@ -79,7 +79,7 @@ PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
 }
 
 PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
-  if (!active_) return Operations::callEx(callee, tuple, dict);
+  if (!active_ && !follow_) return Operations::callEx(callee, tuple, dict);
   readAll(tuple);
   if (dict) readAll(dict);
   std::vector<PyObject*> values;
@@ -99,13 +99,18 @@ PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
 }
 
 PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke) {
-  if (!active_) return invoke();
+  if (!active_) return callAfterRefusal(invoke);
   if (PyFunction_Check(callee)) {
-    CalleeKind kind = pythonCalleeModel(callee);
-    if (kind == CalleeKind::Python) return invoke();
-    if (kind == CalleeKind::LogOnly) return callLogOnly(callee, args, invoke);
-    refuse("disabled", calleeName(callee));
-    return invoke();
+    switch (pythonCalleeModel(callee)) {
+      case CalleeKind::Forbidden:
+        return callOpaque(callee, args, invoke, OpaqueKind::Unknown, "disabled");
+      case CalleeKind::LogOnly:
+        return callOpaque(callee, args, invoke, OpaqueKind::Output, "opaque_call");
+      case CalleeKind::Known:
+        return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
+      default:
+        return invoke();
+    }
   }
   if (PyMethod_Check(callee)) {
     std::vector<PyObject*> values{PyMethod_GET_SELF(callee)};
@@ -133,6 +138,16 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
     return callC(callee, model, {values.data(), args.positional + 1, args.kwnames}, invoke);
   }
   return callObject(callee, args, invoke);
+}
+
+// What a replay has done must not be done again, although nothing can be recorded any more.
+PyObject* Recorder::callAfterRefusal(const Invoke& invoke) {
+  if (!follow_ || !(follow_->opaquePending() || follow_->operators().pending())) return invoke();
+  PyErr_Format(PyExc_RuntimeError,
+               "glowplug: the program took another way when it was run again up to where its "
+               "replay had stopped: %s",
+               refusal_ ? refusal_->text().c_str() : "");
+  return nullptr;
 }
 
 // Objects that are called: partials, instances of classes with __call__, caches.
@@ -204,348 +219,6 @@ PyObject* Recorder::callType(PyTypeObject* type, const Arguments& args, const In
   if (PyType_IsSubtype(type, &PyLong_Type) || PyType_IsSubtype(type, &PyFloat_Type) ||
       PyType_IsSubtype(type, &PyUnicode_Type))
     deepReadAll(args);
-  return invoke();
-}
-
-PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments& args,
-                          const Invoke& invoke) {
-  PyObject* first = args.count() ? args.values[0] : nullptr;
-  switch (model.kind) {
-    case CalleeKind::Unknown:
-      return callUnknown(callee, args, invoke);
-    case CalleeKind::Forbidden:
-      refuse("opaque_call", calleeName(callee));
-      return invoke();
-    case CalleeKind::Python:
-      if (first && PyGen_CheckExact(first) && isSourced(first))
-        refuse("generator_input", "generator");
-      return invoke();
-    case CalleeKind::Tensor:
-    case CalleeKind::TensorQuery:
-    case CalleeKind::TensorSizes:
-    case CalleeKind::TensorContiguous:
-    case CalleeKind::TensorData:
-    case CalleeKind::TensorItem:
-      return callTensor(callee, model, args, invoke);
-    case CalleeKind::Pure:
-    case CalleeKind::IsInstance: {
-      if (model.kind == CalleeKind::IsInstance && args.count() == 2) {
-        static PyObject* name = PyUnicode_InternFromString("__instancecheck__");
-        typeAttr(Py_TYPE(args.values[1]), name);
-        if (!scalars_.empty() && scalars_.count(first)) return invoke();
-        readAll(args.values[1]);
-        return invoke();
-      }
-      deepReadAll(args);
-      PyObject* result = invoke();
-      noteTensorResult(result, callee);
-      return result;
-    }
-    case CalleeKind::Shallow:
-    case CalleeKind::Construct:
-      for (size_t i = 0; i < args.count(); i++) {
-        PyObject* argument = args.values[i];
-        readAll(argument);
-        if (isSourced(argument) && PyIter_Check(argument) &&
-            !(Py_TYPE(argument)->tp_flags & Py_TPFLAGS_HEAPTYPE))
-          refuse("generator_input", Py_TYPE(argument)->tp_name);
-        // zip(*rows), chain(*lists): the function iterates over what it is given, no deeper.
-      }
-      return invoke();
-    case CalleeKind::State:
-      deepReadAll(args);
-      return invoke();
-    case CalleeKind::AutocastClear: {
-      PyObject* result = invoke();
-      if (result && active_) ops_->addAutocastClear();
-      return result;
-    }
-    case CalleeKind::ContextGet:
-    case CalleeKind::ContextSet:
-    case CalleeKind::ContextReset:
-      return callContextVariable(model, args, invoke);
-    case CalleeKind::LogOnly:
-    case CalleeKind::Clock:
-      return callLogOnly(callee, args, invoke);
-    case CalleeKind::Length:
-      if (first) {
-        if (aten::isTensor(first)) useSizes(first);
-        readLength(first);
-      }
-      return invoke();
-    case CalleeKind::Iter:
-      if (args.count() == 1) return iter(first);
-      return invoke();
-    case CalleeKind::Next:
-      if (first && isSourced(first) && !(Py_TYPE(first)->tp_flags & Py_TPFLAGS_HEAPTYPE))
-        refuse("generator_input", Py_TYPE(first)->tp_name);
-      return invoke();
-    case CalleeKind::Identity:
-      return first ? callIdentity(first, invoke) : invoke();
-    case CalleeKind::GetAttr:
-    case CalleeKind::HasAttr:
-    case CalleeKind::SetAttr:
-    case CalleeKind::DelAttr:
-    case CalleeKind::GenericGetAttr:
-    case CalleeKind::GenericSetAttr:
-    case CalleeKind::GenericDelAttr:
-      return callAttribute(model, args, invoke);
-    default:
-      return callContainer(callee, model, args, invoke);
-  }
-}
-
-// id() and hash() by address. The number differs from call to call; what a program does with it
-// depends only on which of the objects it asked about are the same, so that is what is guarded. The
-// number itself must not leave the call.
-PyObject* Recorder::callIdentity(PyObject* object, const Invoke& invoke) {
-  SourceId source = provenance_.find(object);
-  if (PyTuple_Check(object)) deepRead(object);
-  if (source.valid() && !isConstant(object) && !isPinnable(object)) {
-    constexpr size_t kMostObjects = 200;
-    if (identified_.size() >= kMostObjects)
-      refuse("unguardable", "the addresses (id, hash) of very many objects");
-    bool known = false;
-    for (PyObject* other : identified_) {
-      known |= other == object;
-      if (other != object && Py_TYPE(other) == Py_TYPE(object))
-        guardOther(ir::PredicateKind::NotSameAs, source, provenance_.find(other));
-    }
-    if (!known) identified_.push_back(object);
-  }
-  PyObject* result = invoke();
-  if (result && PyLong_CheckExact(result) && !isConstant(object))
-    addresses_.insert(PyLong_AsUnsignedLongLongMask(result));
-  return result;
-}
-
-PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args,
-                                  const Invoke& invoke) {
-  if (args.count() < 2 || !PyUnicode_Check(args.values[1])) return invoke();
-  PyObject* target = args.values[0];
-  PyObject* name = args.values[1];
-  switch (model.kind) {
-    case CalleeKind::SetAttr:
-    case CalleeKind::DelAttr: {
-      PyObject* value =
-          model.kind == CalleeKind::SetAttr && args.count() == 3 ? args.values[2] : nullptr;
-      if (storeAttr(target, name, value) < 0) return nullptr;
-      return Py_NewRef(Py_None);
-    }
-    case CalleeKind::GenericSetAttr:
-    case CalleeKind::GenericDelAttr: {
-      PyObject* value = args.count() == 3 ? args.values[2] : nullptr;
-      if (aten::isTensor(target)) {
-        if (storeTensorAttr(target, name, value) < 0) return nullptr;
-        return Py_NewRef(Py_None);
-      }
-      PyObject* descriptor = typeAttr(Py_TYPE(target), name);
-      bool evaluated = descriptor && Py_TYPE(descriptor)->tp_descr_set &&
-                       (Py_IS_TYPE(descriptor, &PyProperty_Type) ||
-                        (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE));
-      if (!evaluated) writeAttr(target, name, value);
-      return invoke();
-    }
-    default:
-      break;
-  }
-  if (aten::isTensor(target)) {
-    Ref value = Ref::steal(tensorAttr(target, name));
-    if (!value) PyErr_Clear();
-    return invoke();
-  }
-  bool direct = model.kind == CalleeKind::GenericGetAttr && !PyType_Check(target);
-  SourceId place =
-      direct ? readGenericAttr(target, sourceOf(target), name) : readAttr(target, name);
-  PyObject* result = invoke();
-  if (!result || !active_ || !place.valid()) return result;
-  if (model.kind == CalleeKind::HasAttr) {
-    // What it found stands at the place itself: no Python code is run again to see it.
-    Ref value = PyType_Check(target)
-                    ? Ref::borrow(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(target), name))
-                    : Ref::steal(PyObject_GenericGetAttr(target, name));
-    if (value)
-      noteLoad(place, value.get());
-    else
-      PyErr_Clear();
-  } else {
-    noteLoad(place, result);  // there is a place only where the attribute was found
-  }
-  return result;
-}
-
-PyObject* Recorder::callTensor(PyObject* callee, const Callee& model, const Arguments& args,
-                               const Invoke& invoke) {
-  PyObject* self = args.count() ? args.values[0] : nullptr;
-  bool onTensor = self && aten::isTensor(self);
-  switch (model.kind) {
-    case CalleeKind::TensorQuery:
-      return invoke();
-    case CalleeKind::TensorSizes:
-    case CalleeKind::TensorContiguous:
-      if (onTensor) useSizes(self);
-      return invoke();
-    case CalleeKind::TensorData:
-      refuse("data_value", calleeName(callee));
-      return invoke();
-    case CalleeKind::TensorItem: {
-      expectScalar_ = true;
-      PyObject* result = invoke();
-      expectScalar_ = false;
-      if (!active_ || !result) return result;
-      if (PyFloat_CheckExact(result) && pendingScalars_.size() == 1) {
-        // The float object is new: its identity carries the value on to where it is used.
-        scalars_[result] = pendingScalars_[0].first;
-        scalarObjects_.push_back(Ref::borrow(result));
-        pendingScalars_.clear();
-      } else {
-        pinPending();
-      }
-      return result;
-    }
-    default:
-      break;
-  }
-  deepReadAll(args);
-  PyObject* result = invoke();
-  noteTensorResult(result, callee);
-  return result;
-}
-
-// Methods of builtin containers.
-PyObject* Recorder::callContainer(PyObject* callee, const Callee& model, const Arguments& args,
-                                  const Invoke& invoke) {
-  if (!args.count()) return invoke();
-  PyObject* self = args.values[0];
-  PyObject* key = args.count() > 1 ? args.values[1] : nullptr;
-  bool sourced = provenance_.find(self).valid();
-  switch (model.kind) {
-    case CalleeKind::DictGet:
-    case CalleeKind::DictContains:
-    case CalleeKind::DictGetItem:
-      if (key && PyDict_Check(self)) readKey(self, key);
-      return invoke();
-    case CalleeKind::DictRead:
-    case CalleeKind::ListRead:
-    case CalleeKind::SetRead:
-    case CalleeKind::DequeRead:
-      if (sourced || !scalars_.empty()) deepReadAll(args);
-      for (size_t i = 1; i < args.count(); i++) deepRead(args.values[i]);
-      return invoke();
-    case CalleeKind::ListGetItem:
-      if (key) readItem(self, key);
-      return invoke();
-    case CalleeKind::DictSetItem:
-    case CalleeKind::DictDelItem:
-      if (!key) return invoke();
-      if (sourced) {
-        if (!pinKey(key)) refuse("unguardable", "a dict key that is a tensor or hashes by address");
-        beforeWrite(self);
-        if (model.kind == CalleeKind::DictDelItem) readKey(self, key);
-        wroteKey(self, key);
-      }
-      break;
-    case CalleeKind::DictPop:
-    case CalleeKind::DictSetDefault:
-      if (!key) return invoke();
-      if (sourced) {
-        readKey(self, key);
-        bool present = PyDict_Contains(self, key) == 1;
-        if (present == (model.kind == CalleeKind::DictSetDefault)) return invoke();  // no write
-        beforeWrite(self);
-        wroteKey(self, key);
-      }
-      break;
-    case CalleeKind::ListAppend:
-      if (sourced) beforeWrite(self);
-      break;
-    default:  // whole-container writes: what they do depends on what is there
-      for (size_t i = 1; i < args.count(); i++) readAll(args.values[i]);
-      if (sourced) {
-        readAll(self);
-        beforeWrite(self);
-        if (active_) provenance_.written(self)->whole = true;
-      }
-      break;
-  }
-  if (!sourced || !active_) return invoke();
-  PyObject* method = callee;
-  Ref unbound;
-  if (!Py_IS_TYPE(callee, &PyMethodDescr_Type) && !Py_IS_TYPE(callee, &PyWrapperDescr_Type)) {
-    if (Py_IS_TYPE(callee, &_PyMethodWrapper_Type)) {
-      unbound = Ref::borrow(unboundSlotWrapper(callee));
-    } else {
-      Ref name = Ref::steal(PyObject_GetAttrString(callee, "__name__"));
-      unbound = Ref::borrow(name ? _PyType_Lookup(Py_TYPE(self), name.get()) : nullptr);
-    }
-    if (!unbound) return callUnknown(callee, args, invoke);
-    method = unbound.get();
-  }
-  emitCall(method, args);
-  return invoke();
-}
-
-// A context variable may be read, and set as long as the call puts back what was there.
-PyObject* Recorder::callContextVariable(const Callee& model, const Arguments& args,
-                                        const Invoke& invoke) {
-  PyObject* variable = args.values[0];
-  bool known = false;
-  for (const auto& [set, before] : contextVariables_) known |= set.get() == variable;
-  if (model.kind == CalleeKind::ContextSet && !known) {
-    PyObject* before = nullptr;
-    if (PyContextVar_Get(variable, nullptr, &before) < 0) return nullptr;
-    contextVariables_.emplace_back(Ref::borrow(variable), Ref::steal(before));
-  }
-  PyObject* result = invoke();
-  if (model.kind != CalleeKind::ContextGet || known || !active_ || !result) return result;
-  SourceId source = sourceOf(variable);
-  PyObject* value = nullptr;
-  if (!source.valid() || PyContextVar_Get(variable, nullptr, &value) < 0) return result;
-  Ref found = Ref::steal(value);
-  if (found && found.get() == result)
-    noteLoad(child(source, StepKind::ContextValue), result);
-  else
-    refuse("unguardable", "a context variable without a value");
-  return result;
-}
-
-// Output that the program cannot see, and clocks: called again at each replay, in order.
-PyObject* Recorder::callLogOnly(PyObject* callee, const Arguments& args, const Invoke& invoke) {
-  ir::Event event;
-  event.kind = ir::EventKind::Opaque;
-  event.logOnly = true;
-  // What is printed is a snapshot: the objects may change later.
-  std::unordered_map<PyObject*, common::RecipeId> outer;
-  std::swap(outer, recipes_);
-  event.recipes.push_back(recipe(callee));
-  for (size_t i = 0; i < args.count(); i++) event.recipes.push_back(recipe(args.values[i]));
-  std::swap(outer, recipes_);
-  if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
-  ops_->syncState();
-  PyObject* result;
-  {
-    EvaluationPause pause;
-    aten::OpRecorder::Pause opsPause;
-    result = invoke();
-  }
-  ops_->acceptState();
-  if (!result || !active_) return result;
-  if (PyFloat_CheckExact(result)) {
-    common::ValueId value(trace().values.size());
-    trace().values.push_back({ir::ValueKind::Object, SourceId(), common::MetaId(), false});
-    event.results.push_back(value);
-    scalars_[result] = value;
-    clocks_.insert(value.value);
-    scalarObjects_.push_back(Ref::borrow(result));
-  } else if (result != Py_None) {
-    refuse("opaque_call", calleeName(callee));
-  }
-  emit(std::move(event));
-  return result;
-}
-
-PyObject* Recorder::callUnknown(PyObject* callee, const Arguments&, const Invoke& invoke) {
-  refuse("opaque_call", calleeName(callee));
   return invoke();
 }
 

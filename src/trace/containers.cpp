@@ -57,6 +57,21 @@ bool isKnownContainer(PyObject* object) {
 
 }  // namespace
 
+// What the program wrote and something unknown may have changed since is neither what it was when
+// the call began nor what was written.
+Provenance::Written* Recorder::written(PyObject* container) {
+  Provenance::Written* entry = provenance_.written(container);
+  if (entry && entry->sealed)
+    refuse("opaque_call", "something is read after a call that may have changed it");
+  return entry;
+}
+
+bool Recorder::isWritten(PyObject* container, PyObject* key) {
+  if (!provenance_.isWritten(container, key)) return false;
+  written(container);
+  return true;
+}
+
 // A key is compared by value (constants) or identity (pinned objects). An object that hashes by its
 // address is the same key only while it is the same object.
 bool Recorder::pinKey(PyObject* key) {
@@ -85,7 +100,7 @@ void Recorder::readKey(PyObject* dict, PyObject* key) {
   if (!pinKey(key))
     return refuse("unguardable", "a dict key that is a tensor or hashes by address");
   key = provenance_.canonical(key);
-  if (provenance_.isWritten(dict, key)) return;
+  if (isWritten(dict, key)) return;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (!value && PyErr_Occurred()) return PyErr_Clear();  // unhashable: the real read raises
   if (value)
@@ -137,6 +152,8 @@ PyObject* Recorder::behindProxy(PyObject* object) {
 
 void Recorder::readAll(PyObject* container) {
   if (!active_ || isConstant(container)) return;
+  if (isForeign(container))
+    return refuse("unguardable", fmt::format("the items of a {}", Py_TYPE(container)->tp_name));
   container = behindProxy(container);
   if (Py_IS_TYPE(container, &PyDictKeys_Type) || Py_IS_TYPE(container, &PyDictValues_Type) ||
       Py_IS_TYPE(container, &PyDictItems_Type)) {
@@ -149,8 +166,8 @@ void Recorder::readAll(PyObject* container) {
   }
   SourceId source = provenance_.find(container);
   if (!source.valid()) return;
-  if (Provenance::Written* written = provenance_.written(container)) {
-    if (!written->whole) readSnapshot(container, *written);
+  if (Provenance::Written* entry = written(container)) {
+    if (!entry->whole) readSnapshot(container, *entry);
     return;
   }
   if (PyDict_Check(container)) {
@@ -190,7 +207,7 @@ void Recorder::readLength(PyObject* container) {
   SourceId source = provenance_.find(container);
   if (!source.valid() || isConstant(container)) return;
   if (!isKnownContainer(container)) return;  // __len__ / __bool__ in Python, evaluated
-  if (provenance_.written(container)) return readAll(container);
+  if (written(container)) return readAll(container);
   if (isDeque(container) || PyAnySet_Check(container) || PyDict_Check(container) ||
       PyList_Check(container) || PyTuple_Check(container))
     guardLength(source, PyObject_Size(container));
@@ -213,7 +230,7 @@ void Recorder::readItem(PyObject* container, PyObject* key) {
     Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
     bool inside = index >= 0 && index < Py_SIZE(container);
     if (PyErr_Occurred()) PyErr_Clear();
-    if (!inside || provenance_.written(container)) return readAll(container);
+    if (!inside || written(container)) return readAll(container);
     noteLoad(child(source, list ? StepKind::ListItem : StepKind::TupleItem, index),
              list ? PyList_GET_ITEM(container, index) : PyTuple_GET_ITEM(container, index));
     return;
@@ -229,7 +246,7 @@ void Recorder::readMember(PyObject* set, PyObject* item) {
   if (!active_ || !source.valid() || isConstant(set)) return;
   bool byAddress = isPinnable(item) && Py_TYPE(item)->tp_hash == PyBaseObject_Type.tp_hash;
   if (!isConstant(item) && !byAddress) return readAll(set);
-  if (provenance_.written(set)) return readAll(set);
+  if (written(set)) return readAll(set);
   int found = PySet_Contains(set, item);
   if (found < 0) return PyErr_Clear();  // the real read raises
   guard(found ? PredicateKind::Contains : PredicateKind::Lacks, source,
@@ -360,6 +377,11 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
     noteTensorResult(result, nullptr);
     return result;
   }
+  if (isForeign(container)) {
+    static PyObject* function =
+        PyObject_GetAttrString(PyImport_ImportModule("operator"), "getitem");
+    return callForeign(function, {container, key});
+  }
   if (!scalars_.empty()) deepRead(key);
   readItem(container, key);
   return audited(Operations::loadItem(container, key), "an item");
@@ -372,6 +394,13 @@ int Recorder::storeItem(PyObject* container, PyObject* key, PyObject* value) {
     deepRead(key);
     if (value) deepRead(value);
     return Operations::storeItem(container, key, value);
+  }
+  if (isForeign(container)) {
+    static PyObject* set = PyObject_GetAttrString(PyImport_ImportModule("operator"), "setitem");
+    static PyObject* del = PyObject_GetAttrString(PyImport_ImportModule("operator"), "delitem");
+    Ref done = Ref::steal(value ? callForeign(set, {container, key, value})
+                                : callForeign(del, {container, key}));
+    return done ? 0 : -1;
   }
   SourceId source = provenance_.find(container);
   if (source.valid() && !PyType_Check(container)) {
@@ -455,6 +484,11 @@ int Recorder::contains(PyObject* container, PyObject* item) {
   useScalar(item);
   if (PyObject* target = behindProxy(container); PyDict_Check(target)) {
     readKey(target, item);
+  } else if (isForeign(container)) {
+    static PyObject* function =
+        PyObject_GetAttrString(PyImport_ImportModule("operator"), "contains");
+    Ref answer = Ref::steal(callForeign(function, {container, item}));
+    return answer ? answer.get() == Py_True : -1;
   } else if (PyAnySet_Check(container)) {
     readMember(container, item);
   } else if (aten::isTensor(container)) {
@@ -499,10 +533,14 @@ PyObject* Recorder::matchKeys(PyObject* mapping, PyObject* keys) {
 }
 
 PyObject* Recorder::length(PyObject* value) {
-  if (active_) {
-    if (aten::isTensor(value)) useSizes(value);
-    readLength(value);
+  if (!active_) return Operations::length(value);
+  if (isForeign(value)) {
+    static PyObject* function = PyObject_GetAttrString(PyImport_ImportModule("builtins"), "len");
+    return callForeign(function, {value});
   }
+  if (aten::isTensor(value)) useSizes(value);
+  useScalar(value);
+  readLength(value);
   return Operations::length(value);
 }
 

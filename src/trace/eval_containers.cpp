@@ -41,6 +41,7 @@ Flow evalBuildList(Evaluation& e, const Instruction& i) {
 Flow evalBuildSet(Evaluation& e, const Instruction& i) {
   PyObject* set = PySet_New(nullptr);
   if (!set) return Flow::Error;
+  for (int depth = i.arg; depth > 0; depth--) e.operations.usedAsKey(e.peek(depth));
   for (int depth = i.arg; depth > 0 && set; depth--)
     if (PySet_Add(set, e.peek(depth)) < 0) Py_CLEAR(set);
   e.dropMany(i.arg);
@@ -49,6 +50,7 @@ Flow evalBuildSet(Evaluation& e, const Instruction& i) {
 
 Flow evalBuildMap(Evaluation& e, const Instruction& i) {
   const int count = i.arg;
+  for (int index = 0; index < count; index++) e.operations.usedAsKey(e.peek(2 * (count - index)));
   PyObject* dict = makeDict(
       count, [&](int index) { return e.peek(2 * (count - index)); },
       [&](int index) { return e.peek(2 * (count - index) - 1); });
@@ -73,8 +75,7 @@ Flow evalBuildConstKeyMap(Evaluation& e, const Instruction& i) {
 }
 
 Flow evalBuildString(Evaluation& e, const Instruction& i) {
-  static PyObject* empty = PyUnicode_InternFromString("");
-  PyObject* text = _PyUnicode_JoinArray(empty, e.stack - i.arg, i.arg);
+  PyObject* text = e.operations.buildString(e.stack - i.arg, i.arg);
   if (!text) return Flow::Error;
   e.dropMany(i.arg);
   return e.pushResult(text);
@@ -97,10 +98,12 @@ Flow evalListAppend(Evaluation& e, const Instruction& i) {
 }
 
 Flow evalSetAdd(Evaluation& e, const Instruction& i) {
+  e.operations.usedAsKey(e.top());
   return done(e, 1, PySet_Add(e.peek(i.arg + 1), e.top()));
 }
 
 Flow evalMapAdd(Evaluation& e, const Instruction& i) {
+  e.operations.usedAsKey(e.peek(2));
   return done(e, 2, PyDict_SetItem(e.peek(i.arg + 2), e.peek(2), e.peek(1)));
 }
 

@@ -17,6 +17,12 @@ void Operations::enterFrame(FrameView, bool) {}
 void Operations::leaveFrame(FrameView, PyObject*, bool) {}
 void Operations::delegateFrame(FrameView) {}
 void Operations::madeFunction(PyObject*) {}
+void Operations::usedAsKey(PyObject*) {}
+
+PyObject* Operations::buildString(PyObject* const* pieces, Py_ssize_t count) {
+  static PyObject* empty = PyUnicode_InternFromString("");
+  return _PyUnicode_JoinArray(empty, const_cast<PyObject**>(pieces), count);
+}
 
 namespace {
 

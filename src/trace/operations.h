@@ -80,6 +80,10 @@ class Operations {
   virtual int dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee);
   // conversion: FORMAT_VALUE's (none, str, repr, ascii); spec may be nullptr.
   virtual PyObject* formatValue(PyObject* value, int conversion, PyObject* spec);
+  // An f-string's pieces, all of class str.
+  virtual PyObject* buildString(PyObject* const* pieces, Py_ssize_t count);
+  // A set or dict is being built with that key: note only.
+  virtual void usedAsKey(PyObject* key);
 
   // Calls. args[-1] may be used as PY_VECTORCALL_ARGUMENTS_OFFSET allows when nargsf says so.
   virtual PyObject* call(PyObject* callee, PyObject* const* args, size_t nargsf, PyObject* kwnames);

@@ -8,7 +8,9 @@ using common::SourceId;
 using cpython::Ref;
 
 void Provenance::remember(PyObject* object, SourceId source) {
-  if (sources_.emplace(object, source).second) alive_.push_back(Ref::borrow(object));
+  if (!sources_.emplace(object, source).second) return;
+  alive_.push_back(Ref::borrow(object));
+  objects_.emplace(source, object);
 }
 
 SourceId Provenance::intern(ir::Trace& trace, const ir::Source& source) {
@@ -71,6 +73,14 @@ void Provenance::addFreshFunction(PyObject* function) {
 bool Provenance::isFreshFunction(PyObject* function) const {
   auto it = freshFunctions_.find(function);
   return it != freshFunctions_.end() && PyWeakref_GET_OBJECT(it->second.get()) == function;
+}
+
+void Provenance::forgetWhatMayChange() {
+  reads_.clear();
+  lookups_.clear();
+  globals_.clear();
+  entered_.clear();
+  for (auto& [container, entry] : written_) entry.sealed = true;
 }
 
 Provenance::Written* Provenance::written(PyObject* container) {

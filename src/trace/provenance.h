@@ -25,6 +25,7 @@ class Provenance {
     cpython::Ref snapshot;  // shallow copy taken before the first write
     cpython::Ref keys;      // set of the keys written
     bool whole = false;     // everything was read (guarded) or replaced: behaves as fresh now
+    bool sealed = false;    // something unknown may have changed it since
   };
 
   common::SourceId find(PyObject* object) const {
@@ -32,6 +33,11 @@ class Provenance {
     return it == sources_.end() ? common::SourceId() : it->second;
   }
   void remember(PyObject* object, common::SourceId source);
+  // The object that was found at the source first, borrowed, or nullptr.
+  PyObject* objectAt(common::SourceId source) const {
+    auto it = objects_.find(source);
+    return it == objects_.end() ? nullptr : it->second;
+  }
 
   // The id of an access path: equal paths give the same id.
   common::SourceId intern(ir::Trace& trace, const ir::Source& source);
@@ -57,6 +63,9 @@ class Provenance {
     return !reads_.insert(Key::of(object, name)).second;
   }
   void forgetReads() { reads_.clear(); }
+  // Something unknown has run that may have changed everything: whatever is read from now on is
+  // noted again, and what was written before may not be what it was written to be.
+  void forgetWhatMayChange();
   // Both paths must lead to the same object, whatever happens: two functions of one module share
   // its globals, a closure cell is fixed in its function.
   static bool sameByNature(const ir::Trace& trace, common::SourceId first, common::SourceId second);
@@ -89,6 +98,7 @@ class Provenance {
   };
 
   std::unordered_map<PyObject*, common::SourceId> sources_;
+  std::unordered_map<common::SourceId, PyObject*> objects_;
   std::vector<cpython::Ref> alive_;
   std::unordered_map<PyObject*, cpython::Ref> freshFunctions_;  // -> weakref
   std::unordered_map<PyObject*, Written> written_;

@@ -185,7 +185,7 @@ RecipeId Recorder::recipe(PyObject* object) {
     refuse("unguardable", "the address of an object (id, hash) leaves the call");
     return {};
   }
-  if (isConstant(object)) return constRecipe(object);
+  if (isConstant(object) && !holdsScalar(object)) return constRecipe(object);
   if (aten::isTensor(object)) return tensorRecipe(object);
   if (auto known = recipes_.find(object); known != recipes_.end()) return known->second;
   common::SourceId source = provenance_.find(object);

@@ -38,11 +38,16 @@ Recorder::~Recorder() = default;
 // From here on nothing is noted; the program goes on undisturbed.
 void Recorder::refuse(const char* reason, std::string detail) {
   if (!active_) return;
-  SiteIdText where = siteText();
   active_ = false;
+  refusal_ = refusal(reason, std::move(detail));
+}
+
+// A reason, at the line that runs now.
+common::Refusal Recorder::refusal(const char* reason, std::string detail) const {
+  SiteIdText where = siteText();
   auto known = common::reasonNamed(reason);
-  refusal_ = common::Refusal{known.value_or(common::Reason::internal_error), std::move(detail),
-                             where.file, where.line};
+  return {known.value_or(common::Reason::internal_error), std::move(detail), where.file,
+          where.line};
 }
 
 Recorder::SiteIdText Recorder::siteText() const {
@@ -73,6 +78,12 @@ void Recorder::emit(ir::Event event) {
   if (trace().events.size() >= limits_.events)
     return refuse("event_limit", fmt::format("more than {} events", limits_.events));
   event.site = site();
+  // From the first event on that cannot be taken back, a replay that stops has to hand on what
+  // lives.
+  committing_ |= ir::cannotBeTakenBack(event);
+  if (committing_)
+    for (common::ValueId value : ops_->takeDead())
+      event.dead.push_back(static_cast<int64_t>(value.index()));
   trace().events.push_back(std::move(event));
 }
 
@@ -106,6 +117,7 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
     CollectorPause collector;
     EvaluationScope scope(*this);
     ops_->start();
+    if (follow_) ops_->follow(follow_->operators());
     result = Ref::steal(call(callee, args, positional, kwnames));
     ops_->stop();
   }
@@ -134,6 +146,24 @@ void Recorder::finish(PyObject* result) {
   resolveEffects();
   if (!active_) return;
   emit(std::move(event));
+  findBreaks();
+}
+
+// A call broke the graph if there are operators on both sides of it.
+void Recorder::findBreaks() {
+  bool open = false;  // operators since the last break
+  size_t next = 0;
+  std::optional<common::Refusal> waiting;
+  for (size_t e = 0; e < trace().events.size(); e++) {
+    if (next < calls_.size() && calls_[next].first == e) {
+      if (open && !waiting) waiting = calls_[next].second;
+      next++;
+    }
+    if (trace().events[e].kind != ir::EventKind::Op) continue;
+    if (waiting) breaks_.push_back(*waiting);
+    waiting.reset();
+    open = true;
+  }
 }
 
 // --- frames
@@ -169,8 +199,7 @@ void Recorder::noteGlobal(PyObject* globals, PyObject* builtins, PyObject* name,
   SourceId source = provenance_.find(globals);
   if (!source.valid()) return;
   if (PyDict_GetItemWithError(globals, name)) {
-    if (!provenance_.isWritten(globals, name))
-      noteLoad(child(source, StepKind::DictItem, name), value);
+    if (!isWritten(globals, name)) noteLoad(child(source, StepKind::DictItem, name), value);
     return;
   }
   guard(PredicateKind::Missing, source, provenance_.canonical(name));
@@ -216,7 +245,7 @@ PyObject* Recorder::loadCell(PyObject* cell) {
   PyObject* result = Operations::loadCell(cell);
   if (!active_) return result;
   SourceId source = provenance_.find(cell);
-  if (!source.valid() || provenance_.written(cell)) return result;
+  if (!source.valid() || written(cell)) return result;
   if (result)
     noteLoad(child(source, StepKind::CellContents), result);
   else
@@ -264,36 +293,6 @@ void Recorder::onRefuse(const char* reason, const std::string& detail) { refuse(
 void Recorder::enterOperator() { pauses_.push_back(std::make_unique<EvaluationPause>()); }
 void Recorder::leaveOperator() { pauses_.pop_back(); }
 
-void Recorder::onScalar(common::ValueId value, PyObject* scalar) {
-  if (!active_) return;
-  pendingScalars_.emplace_back(value, Ref::borrow(scalar));
-  if (!expectScalar_) pinPending();
-}
-
-void Recorder::forkOn(common::ValueId value, PyObject* expected) {
-  ir::Event event;
-  event.kind = ir::EventKind::Fork;
-  event.value = value;
-  event.expected = objectId(expected);
-  emit(std::move(event));
-}
-
-void Recorder::pinPending() {
-  for (auto& [value, scalar] : pendingScalars_) forkOn(value, scalar.get());
-  pendingScalars_.clear();
-}
-
-void Recorder::useScalar(PyObject* value) {
-  if (scalars_.empty() || !active_) return;
-  auto it = scalars_.find(value);
-  if (it == scalars_.end()) return;
-  common::ValueId id = it->second;
-  scalars_.erase(it);
-  if (clocks_.count(id.value))
-    return refuse("data_value", "a clock's reading decides what the program does");
-  forkOn(id, value);
-}
-
 void Recorder::useSizes(PyObject* tensor) {
   if (!active_ || !ops_->isDataDependent(tensor)) return;
   common::ValueId value = ops_->find(tensor);
@@ -317,11 +316,15 @@ bool Recorder::is(PyObject* left, PyObject* right) {
 }
 
 PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
-  if (active_) {
-    deepRead(left);
-    deepRead(right);
-    if (left != right && !aten::isTensor(left) && !aten::isTensor(right)) is(left, right);
-  }
+  if (!active_) return Operations::compare(op, left, right);
+  PyObject* operands[] = {left, right};
+  if (anyForeign({operands, 2, nullptr})) return callForeign(comparisonFunction(op), {left, right});
+  if (computesScalar(operands, 2))
+    return noteComputed(comparisonFunction(op), operands, 2, nullptr,
+                        Operations::compare(op, left, right));
+  deepRead(left);
+  deepRead(right);
+  if (left != right && !aten::isTensor(left) && !aten::isTensor(right)) is(left, right);
   PyObject* result = Operations::compare(op, left, right);
   if (result && active_ && aten::isTensor(result)) noteTensorResult(result, nullptr);
   return result;
@@ -329,6 +332,11 @@ PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
 
 PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
   if (!active_) return Operations::binary(op, left, right);
+  PyObject* operands[] = {left, right};
+  if (anyForeign({operands, 2, nullptr})) return callForeign(operatorFunction(op), {left, right});
+  if (computesScalar(operands, 2))
+    return noteComputed(operatorFunction(op), operands, 2, nullptr,
+                        Operations::binary(op, left, right));
   deepRead(left);
   deepRead(right);
   constexpr int kFirstInplace = 13;  // NB_INPLACE_ADD
@@ -342,44 +350,13 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
       refuse("unsupported_write", fmt::format("in-place operator on a {}", Py_TYPE(left)->tp_name));
     } else {
       beforeWrite(left);
-      provenance_.written(left)->whole = true;
-      PyObject* operands[] = {left, right};
+      written(left)->whole = true;
       emitCall(iadd, {operands, 2, nullptr});
     }
   }
   PyObject* result = Operations::binary(op, left, right);
   if (result && active_ && aten::isTensor(result)) noteTensorResult(result, nullptr);
   return result;
-}
-
-PyObject* Recorder::positive(PyObject* value) {
-  if (active_) useScalar(value);
-  return Operations::positive(value);
-}
-
-PyObject* Recorder::negative(PyObject* value) {
-  if (active_) useScalar(value);
-  return Operations::negative(value);
-}
-
-PyObject* Recorder::invert(PyObject* value) {
-  if (active_) useScalar(value);
-  return Operations::invert(value);
-}
-
-int Recorder::truth(PyObject* value) {
-  if (!active_) return Operations::truth(value);
-  useScalar(value);
-  if (!aten::isTensor(value)) readLength(value);
-  return Operations::truth(value);
-}
-
-PyObject* Recorder::formatValue(PyObject* value, int conversion, PyObject* spec) {
-  if (active_) {
-    deepRead(value);
-    if (spec) useScalar(spec);
-  }
-  return Operations::formatValue(value, conversion, spec);
 }
 
 PyObject* Recorder::matchClass(PyObject* subject, PyObject* type, Py_ssize_t positional,

@@ -13,6 +13,8 @@
 #include "common/reasons.h"
 #include "trace/callees.h"
 #include "trace/evaluator.h"
+#include "trace/follow.h"
+#include "trace/foreign.h"
 #include "trace/operations.h"
 #include "trace/provenance.h"
 #include "trace/recording.h"
@@ -45,6 +47,8 @@ class Recorder final : public Operations, public aten::OpSink {
   // with its exception). Afterwards either refusal() says why there is no trace, or take() gives
   // it.
   PyObject* record(PyObject* callee, PyObject* const* args, size_t positional, PyObject* kwnames);
+  // Before record(): the program is run again up to where that replay has stopped.
+  void follow(Follow& replay) { follow_ = &replay; }
   const std::optional<common::Refusal>& refusal() const { return refusal_; }
   std::shared_ptr<Recording> take() { return std::move(recording_); }
   // Segment-ending calls met while recording, with reasons (graph breaks).
@@ -86,6 +90,8 @@ class Recorder final : public Operations, public aten::OpSink {
   int dictUpdate(PyObject* dict, PyObject* mapping) override;
   int dictMerge(PyObject* dict, PyObject* mapping, PyObject* callee) override;
   PyObject* formatValue(PyObject* value, int conversion, PyObject* spec) override;
+  PyObject* buildString(PyObject* const* pieces, Py_ssize_t count) override;
+  void usedAsKey(PyObject* key) override;
   PyObject* call(PyObject* callee, PyObject* const* args, size_t nargsf,
                  PyObject* kwnames) override;
   PyObject* callEx(PyObject* callee, PyObject* tuple, PyObject* dict) override;
@@ -113,10 +119,13 @@ class Recorder final : public Operations, public aten::OpSink {
     size_t count() const { return positional + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); }
   };
   using Invoke = std::function<PyObject*()>;
+  // What an opaque call may do (the flags of ir::Event).
+  enum class OpaqueKind { Unknown, Known, Output };
 
   // --- recorder.cpp: the door's lock
   bool active() const { return active_; }
   void refuse(const char* reason, std::string detail);
+  common::Refusal refusal(const char* reason, std::string detail) const;
   struct SiteIdText {
     std::string file, function;
     int line = 0;
@@ -127,6 +136,7 @@ class Recorder final : public Operations, public aten::OpSink {
   void emit(ir::Event event);
   void bindRoots(PyObject* callee, PyObject* const* args, size_t positional, PyObject* kwnames);
   void finish(PyObject* result);
+  void findBreaks();
 
   // --- sources.cpp: sources and guards
   common::ObjectId objectId(PyObject* value);
@@ -176,13 +186,42 @@ class Recorder final : public Operations, public aten::OpSink {
   void emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> operands);
   void emitCall(PyObject* callee, const Arguments& args);
 
-  // --- scalars and data-dependent sizes
+  Provenance::Written* written(PyObject* container);
+  bool isWritten(PyObject* container, PyObject* key);
+
+  // --- scalars.cpp, and data-dependent sizes
   void useScalar(PyObject* value);  // its value matters from here on: a fork
+  void trackScalar(PyObject* object, common::ValueId value);
+  bool holdsScalar(PyObject* object) const;
+  bool computesScalar(PyObject* const* operands, size_t count) const;
+  PyObject* noteComputed(PyObject* callee, PyObject* const* operands, size_t count,
+                         PyObject* kwnames, PyObject* given);
+  PyObject* unaryScalar(const char* name, PyObject* value, PyObject* result);
+  PyObject* callItem(const Invoke& invoke);
   void pinPending();
   void forkOn(common::ValueId value, PyObject* expected);
   void useSizes(PyObject* tensor);
 
-  // --- calls.cpp
+  // --- opaque.cpp
+  PyObject* callOpaque(PyObject* callee, const Arguments& args, const Invoke& invoke,
+                       OpaqueKind kind, const char* reason);
+  PyObject* callApart(const Invoke& invoke);
+  PyObject* callForeign(PyObject* function, std::initializer_list<PyObject*> operands);
+  OpaqueKind foreignKind(PyObject* const* operands, size_t count) const;
+  bool anyForeign(const Arguments& args) const;
+  cpython::Ref noteResult(ir::Event event, cpython::Ref result);
+  void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
+  bool passesTensors(const ir::Event& event) const;
+  void escape();
+
+  // --- calls.cpp, call_models.cpp
+  PyObject* callAfterRefusal(const Invoke& invoke);
+  PyObject* callReading(PyObject* callee, const Callee& model, const Arguments& args,
+                        const Invoke& invoke);
+  PyObject* callBackward(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callPure(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  bool beforeContainerWrite(const Callee& model, const Arguments& args, bool sourced);
+  static cpython::Ref unboundFunction(PyObject* callee, const Arguments& args);
   PyObject* callC(PyObject* callee, const Callee& model, const Arguments& args,
                   const Invoke& invoke);
   PyObject* callObject(PyObject* callee, const Arguments& args, const Invoke& invoke);
@@ -194,7 +233,6 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callContainer(PyObject* callee, const Callee& model, const Arguments& args,
                           const Invoke& invoke);
   PyObject* callContextVariable(const Callee& model, const Arguments& args, const Invoke& invoke);
-  PyObject* callLogOnly(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
   void deepReadAll(const Arguments& args);
@@ -237,8 +275,14 @@ class Recorder final : public Operations, public aten::OpSink {
   std::unordered_map<PyObject*, common::ValueId> scalars_;
   std::vector<cpython::Ref> scalarObjects_;
   std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
-  bool expectScalar_ = false;  // a callee that hands the number on to the program is running
+  bool expectScalar_ = false;         // a callee that hands the number on to the program is running
+  std::vector<cpython::Ref> joined_;  // the pieces of texts that were computed
   std::unordered_set<uint32_t> clocks_;  // values that are clock readings
+  // Opaque calls that end a segment, by event, with what there is to say about a break there.
+  std::vector<std::pair<size_t, common::Refusal>> calls_;
+  Follow* follow_ = nullptr;
+  bool ranBackward_ = false;  // .grad of any tensor may have been written
+  bool committing_ = false;  // an event has been recorded that cannot be taken back
   std::unordered_set<PyObject*>
       outside_;  // audit: all objects the garbage collector tracked at the start
   std::vector<PyObject*> identified_;         // objects from outside whose address was asked for
@@ -248,5 +292,9 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<std::pair<cpython::Ref, cpython::Ref>> contextVariables_;
   std::unordered_set<uint32_t> sized_;  // values whose sizes are guarded
 };
+
+// The function of module operator behind an oparg of BINARY_OP, and of COMPARE_OP.
+PyObject* operatorFunction(int op);
+PyObject* comparisonFunction(int op);
 
 }  // namespace glowplug::trace

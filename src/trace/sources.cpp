@@ -9,7 +9,6 @@ namespace glowplug::trace {
 
 using common::ObjectId;
 using common::SourceId;
-using cpython::Ref;
 using ir::PredicateKind;
 using ir::StepKind;
 
@@ -84,6 +83,8 @@ void Recorder::noteLoad(SourceId source, PyObject* value) {
       guardOther(PredicateKind::SameAs, source, known);
     return;
   }
+  if (provenance_.objectAt(source))
+    return refuse("opaque_call", "a call has replaced an object that the program reads again");
   provenance_.remember(value, source);
   guard(PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(value)));
 }

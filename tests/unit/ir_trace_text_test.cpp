@@ -275,6 +275,9 @@ class RandomTrace {
     out.writesInput = flag();
     out.random = flag();
     out.logOnly = flag();
+    out.known = flag();
+    out.pure = flag();
+    out.dead = list<int64_t>([&] { return number(); });
     out.state = {kind<StateChange::Kind>(), number()};
     out.effect = kind<EffectKind>();
     out.recipes = list<RecipeId>([&] { return id<RecipeId>(); });

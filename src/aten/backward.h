@@ -1,0 +1,27 @@
+#pragma once
+
+#include <Python.h>
+
+#include "cpython/ref.h"
+
+namespace glowplug::aten {
+
+// A backward pass, as torch's engine takes it from Python: tuples of tensors (gradients may be
+// None).
+struct BackwardCall {
+  PyObject* roots = nullptr;
+  PyObject* gradients = nullptr;
+  PyObject* inputs = nullptr;  // asked for; empty: all leaves
+  bool keepGraph = false, createGraph = false;
+  bool allowUnreachable = true;
+  bool accumulate = false;  // into .grad of the leaves, or of the inputs
+};
+
+// What the pass would do outside of operators.
+struct BackwardReach {
+  bool runsPython = false;  // an autograd.Function or a hook
+  cpython::Ref leaves;      // list of the leaf tensors that it reaches
+};
+BackwardReach backwardReach(PyObject* roots);
+
+}  // namespace glowplug::aten

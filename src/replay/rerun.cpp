@@ -1,0 +1,73 @@
+#include "replay/rerun.h"
+
+#include "replay/plan_impl.h"
+
+namespace glowplug::replay {
+
+using cpython::Ref;
+using ir::Event;
+using ir::EventKind;
+
+struct Rerun::Impl {
+  explicit Impl(std::unique_ptr<Suspended> stopped)
+      : suspended(std::move(stopped)),
+        state(*suspended->state),
+        context(*state.context),
+        trace(context.plan->trace),
+        operators(trace, context.plan->ops, context.values, state.done) {
+    skipOthers();
+  }
+
+  // Pure calls are simply made again.
+  void skipOthers() {
+    size_t end = state.done + (state.error ? 1 : 0);
+    while (next < end && (trace.events[next].kind != EventKind::Opaque || trace.events[next].pure))
+      next++;
+    if (next >= end) next = trace.events.size();
+  }
+
+  std::unique_ptr<Suspended> suspended;
+  Suspended::State& state;
+  Context& context;
+  const ir::Trace& trace;
+  aten::OpFeed operators;
+  size_t next = 0;  // opaque event
+};
+
+Rerun::Rerun(std::unique_ptr<Suspended> suspended)
+    : impl_(std::make_unique<Impl>(std::move(suspended))) {}
+Rerun::~Rerun() = default;
+
+bool Rerun::begin() {
+  impl_->context.state.reset();  // torch's thread state is what it was when the call began
+  return impl_->context.undo.undo();
+}
+
+aten::OpFeed& Rerun::operators() { return impl_->operators; }
+
+bool Rerun::opaquePending() const { return impl_->next < impl_->trace.events.size(); }
+
+PyObject* Rerun::takeOpaque() {
+  size_t taken = impl_->next++;
+  impl_->skipOthers();
+  Suspended::State& state = impl_->state;
+  // The effects before this call are done again by now; what the call made of them comes back.
+  bool last = taken == impl_->context.flushedAt;
+  if (last && !impl_->context.undo.empty() && !impl_->context.undo.redo()) return nullptr;
+  if (state.error && taken == state.event) {
+    PyErr_Restore(state.error.release(), state.errorValue.release(),
+                  state.errorTraceback.release());
+    return nullptr;
+  }
+  const Event& event = impl_->trace.events[taken];
+  if (event.results.empty()) return Py_NewRef(Py_None);
+  PyObject* result = impl_->context.result(event.results[0]);
+  if (!result) PyErr_SetString(PyExc_SystemError, "glowplug: the result of a call is gone");
+  return Py_XNewRef(result);
+}
+
+PyObject* Rerun::built(common::RecipeId id) const {
+  return id.index() < impl_->context.memo.size() ? impl_->context.built(id) : nullptr;
+}
+
+}  // namespace glowplug::replay
