@@ -56,9 +56,7 @@ def main() -> int:
         if outcome.difference is not None and options.shrink:
             print(shrunk(text, audit=False))
         return outcome.difference is not None
-    summary = run_seeds(seeds, options.keep_going)
-    for failure in summary.failures:
-        report(failure, options.shrink)
+    summary = run_seeds(seeds, options.keep_going, lambda f: report(f, options.shrink))
     print(summary)
     return bool(summary.failures)
 

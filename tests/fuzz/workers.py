@@ -9,7 +9,7 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -74,7 +74,11 @@ class Summary:
         )
 
 
-def run_seeds(seeds: list[int], keep_going: bool = True) -> Summary:
+def run_seeds(
+    seeds: list[int],
+    keep_going: bool = True,
+    on_failure: Callable[[Failure], None] = lambda failure: None,
+) -> Summary:
     """All programs of `seeds`, a batch of them in one process."""
     quiet()
     summary = Summary()
@@ -82,6 +86,8 @@ def run_seeds(seeds: list[int], keep_going: bool = True) -> Summary:
     for first in range(0, len(seeds), BATCH):
         for seed, outcome in batch(seeds[first : first + BATCH]):
             summary.add(seed, outcome)
+            if outcome.difference is not None:
+                on_failure(summary.failures[-1])
         if summary.failures and not keep_going:
             break
     summary.seconds = time.monotonic() - start
@@ -153,7 +159,7 @@ def outcome_of(text: str, audit: bool = False) -> Outcome:
     return next(outcomes([text], [audit]))
 
 
-def keeps_failing(text: str, audit: bool = False):
+def keeps_failing(text: str, audit: bool = False) -> Callable[[str], bool]:
     """A predicate: does another program fail in the way that this one does?"""
     first = outcome_of(text, audit)
     assert first.difference is not None
