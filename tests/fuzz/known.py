@@ -7,21 +7,6 @@ Each is a pattern of program text, with what goes wrong. Take a line out when it
 import re
 
 KNOWN = (
-    # A missing key of a defaultdict is inserted at the recording only.
-    r"\bGROUPS\[",
-    # `del` of an attribute has no guard that the attribute is there.
-    r"\bdel BOX\.tag",
-    # A look-up that ends in __missing__ has no guard that the key is not there.
-    r"\bNAMES\[",
-    # requires_grad_ on an argument that nothing is computed from is left out at replays.
-    r"requires_grad_\(",
-    # A method of a container from outside that raises, and is caught, raises again at the commit.
-    r"(SEEN|ITEMS|QUEUE)\.remove\(",
-    r"QUEUE\.pop",
-    r"TABLE\.popitem\(",
-    r"ITEMS\.(extend|insert)\(",
-    r"ITEMS\.pop\(",
-    r"ORDER\.(move_to_end|popitem)\(",
     # What an effect drops is finalized only after the recording.
     r"globals\(\)\['HELD'\] = ",
     r"HELD\.v = ",

@@ -31,7 +31,7 @@ import glowplug
 
 from .compare import Difference, first_difference
 from .known import is_quiet
-from .snapshot import VERSIONS_OF_RESULTS, Snapshot, address_free
+from .snapshot import Snapshot, address_free
 
 Compile = Callable[[Any], Any]
 # Refusals that are faults of Glowplug's whatever the program is.
@@ -136,7 +136,9 @@ def one_call(
             result = target(*args, **kwargs)
         except Exception as caught:
             error = caught
+    snapshot = Snapshot(filename)
     seen = {
+        "exception": snapshot.of(error),
         "random state": (torch.get_rng_state().numpy().tobytes(), random.getstate()),
         "grad mode": torch.is_grad_enabled(),
         "output": address_free(out.getvalue()),
@@ -150,11 +152,11 @@ def one_call(
     if isinstance(result, types.GeneratorType):
         result = drained(result)
     torch.set_grad_enabled(True)
-    snapshot = Snapshot(filename)
-    seen["arguments"] = snapshot.of((args, kwargs))
-    snapshot.versions = VERSIONS_OF_RESULTS
     seen |= {
-        "exception": snapshot.of(error),
+        "arguments": snapshot.of((args, kwargs)),
+        # Of other tensors the count of writes may differ: those of factories (torch.full, ...) start
+        # at another number at a replay. That is known.
+        "versions": [t._version for t in args if isinstance(t, torch.Tensor)],
         "result": snapshot.of(result),
         "state": state(snapshot, namespace),
         "earlier results": snapshot.of(kept[-6:]),

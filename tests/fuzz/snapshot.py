@@ -30,8 +30,6 @@ SKIPPED = {"__builtins__", "__warningregistry__", "__name__", "__doc__", "__modu
 # A tuple, frozenset, range or slice of nothing but constants may be the same object in two calls
 # of a compiled program, and another than the equal one that came in.
 COMPOSED_CONSTANTS_HAVE_IDENTITY = False
-# Tensors of factories (torch.full, torch.ones, ...) may start at another version at a replay.
-VERSIONS_OF_RESULTS = False
 
 
 class Snapshot:
@@ -41,7 +39,6 @@ class Snapshot:
         self.filename = (
             filename  # of the program: only its own classes and functions are looked into
         )
-        self.versions = True  # whether version counters of tensors are observed
         self.numbers: dict[int, int] = {}
         self.storages: dict[int, int] = {}
         self.kept: list[Any] = []  # so that no id is used twice during the walk
@@ -108,8 +105,6 @@ class Snapshot:
             ("is_inference", value.is_inference()),
             ("values", bits(value)),
         ]
-        if self.versions and not value.is_inference():
-            facts.append(("version", value._version))
         if value.is_leaf and value.requires_grad:
             facts.append(("grad", self.of(value.grad)))
         if value.__dict__:
