@@ -75,22 +75,27 @@ std::vector<at::Tensor> backward(const c10::List<at::Tensor>& roots,
 
 BackwardReach backwardReach(PyObject* roots) {
   BackwardReach reach;
-  reach.leaves = cpython::Ref::steal(PyList_New(0));
-  std::vector<Node*> open;
+  reach.leaves = PyList_New(0);
+  // A leaf keeps what accumulates its gradient only weakly.
+  std::vector<decltype(Edge::function)> open;
   std::unordered_set<Node*> seen;
   auto add = [&](const Edge& edge) {
-    if (edge.function && seen.insert(edge.function.get()).second)
-      open.push_back(edge.function.get());
+    if (edge.function && seen.insert(edge.function.get()).second) open.push_back(edge.function);
   };
   for (const at::Tensor& root : tensorsOf(roots))
     if (root.defined()) add(torch::autograd::impl::gradient_edge(root));
   while (!open.empty()) {
-    Node* node = open.back();
+    auto node = open.back();
     open.pop_back();
+    auto* leaf = dynamic_cast<AccumulateGrad*>(node.get());
+    if (leaf != nullptr && !leaf->variable.defined()) {
+      reach.runsPython = true;  // a graph that has been let go of: the engine says what is wrong
+      continue;
+    }
     reach.runsPython |= isPython(*node) || hasHooks(*node);
-    if (auto* leaf = dynamic_cast<AccumulateGrad*>(node)) {
+    if (leaf != nullptr) {
       py::object tensor = py::reinterpret_steal<py::object>(THPVariable_Wrap(leaf->variable));
-      PyList_Append(reach.leaves.get(), tensor.ptr());
+      PyList_Append(reach.leaves, tensor.ptr());
     }
     for (const Edge& edge : node->next_edges()) add(edge);
   }
@@ -103,14 +108,15 @@ void OpRecorder::addBackward(const BackwardCall& call, PyObject* result) {
   impl_->addBackward(call, results);
 }
 
+bool OpRecorder::nextIsBackward() {
+  if (impl_->feed == nullptr || !impl_->feed->pending()) return false;
+  impl_->takeFlags();
+  return impl_->feed->impl().nextNamed("glowplug::backward") != nullptr;
+}
+
 PyObject* OpRecorder::takeBackward(const BackwardCall& call) {
   OpFeed::Impl& feed = impl_->feed->impl();
-  impl_->takeFlags();
   const ir::Event* event = feed.nextNamed("glowplug::backward");
-  if (!event) {
-    PyErr_SetString(PyExc_RuntimeError, "glowplug: a backward pass where its replay had none");
-    return nullptr;
-  }
   const c10::OperatorHandle& op = feed.table.operators.at(event->op.index());
   std::string wrong = feed.take(op, event->operands, &event);
   if (!wrong.empty()) return PyErr_SetString(PyExc_RuntimeError, wrong.c_str()), nullptr;

@@ -2,8 +2,6 @@
 
 #include <Python.h>
 
-#include "cpython/ref.h"
-
 namespace glowplug::aten {
 
 // A backward pass, as torch's engine takes it from Python: tuples of tensors (gradients may be
@@ -19,8 +17,8 @@ struct BackwardCall {
 
 // What the pass would do outside of operators.
 struct BackwardReach {
-  bool runsPython = false;  // an autograd.Function or a hook
-  cpython::Ref leaves;      // list of the leaf tensors that it reaches
+  bool runsPython = false;     // an autograd.Function or a hook
+  PyObject* leaves = nullptr;  // list of the leaf tensors that it reaches; new reference
 };
 BackwardReach backwardReach(PyObject* roots);
 

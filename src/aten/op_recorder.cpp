@@ -138,6 +138,10 @@ static bool raisesByMetadata(const c10::OperatorHandle& op, const ir::Trace& tra
                       [](const ir::Value& value) { return value.dataDependent; });
 }
 
+void OpRecorder::syncFlags() {
+  for (const at::Tensor& tensor : impl_->tracker.living()) impl_->valueOf(tensor);
+}
+
 void OpRecorder::follow(OpFeed& feed) { impl_->feed = &feed; }
 
 std::vector<common::ValueId> OpRecorder::takeDead() { return impl_->tracker.takeDead(); }

@@ -78,14 +78,17 @@ class OpRecorder {
 
   // Torch's engine has run a backward pass, unrecorded, and given `result` (a tuple or None).
   void addBackward(const BackwardCall& call, PyObject* result);
-  // What the replay that is followed got from it; new reference, nullptr with an error set when it
-  // did something else.
+  // The replay that is followed has run one next.
+  bool nextIsBackward();
+  // What it got from it; new reference, nullptr with an error set when it did something else.
   PyObject* takeBackward(const BackwardCall& call);
 
   // A random generator that existed before the recording. Operators that draw from another one than
   // these and the default one are refused: it was made and seeded without the dispatcher.
   void addGenerator(PyObject* generator);
 
+  // Records what was done to tensors that no operator has used since (requires_grad_()).
+  void syncFlags();
   // Appends State events for what changed since the last event.
   void syncState();
   // torch.clear_autocast_cache() was called.

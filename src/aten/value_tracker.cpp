@@ -60,6 +60,13 @@ at::Tensor ValueTracker::tensor(common::ValueId value) const {
   return locked ? at::Tensor(std::move(locked)) : at::Tensor();
 }
 
+std::vector<at::Tensor> ValueTracker::living() const {
+  std::vector<at::Tensor> found;
+  for (common::ValueId value : living_)
+    if (at::Tensor alive = tensor(value); alive.defined()) found.push_back(std::move(alive));
+  return found;
+}
+
 std::vector<common::ValueId> ValueTracker::takeDead() {
   std::vector<common::ValueId> dead;
   std::erase_if(living_, [&](common::ValueId value) {

@@ -30,6 +30,7 @@ class ValueTracker {
   void add(const at::Tensor& tensor, common::ValueId value, bool external);
   // The tensor of a value while it lives, else an undefined one.
   at::Tensor tensor(common::ValueId value) const;
+  std::vector<at::Tensor> living() const;
   // Values whose tensors have died since they were asked for last.
   std::vector<common::ValueId> takeDead();
   // Takes note of what operators may have changed of the tensor itself.

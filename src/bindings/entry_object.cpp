@@ -8,6 +8,7 @@
 #include <memory>
 #include <unordered_set>
 
+#include "bindings/verify.h"
 #include "engine/entry.h"
 #include "trace/callees.h"
 
@@ -32,6 +33,9 @@ std::unordered_set<EntryObject*>& living() {
 EntryObject* asEntry(PyObject* self) { return reinterpret_cast<EntryObject*>(self); }
 
 PyObject* callEntry(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  engine::Entry& entry = *asEntry(self)->entry;
+  if (entry.options().verify && !isVerifying() && !engine::isRecording())
+    return callVerified(self, args, PyVectorcall_NARGS(nargsf), kwnames);
   try {
     return asEntry(self)->entry->call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)),
                                       kwnames);

@@ -4,6 +4,7 @@
 
 #include "bindings/entry_object.h"
 #include "bindings/evaluate.h"
+#include "bindings/verify.h"
 #include "common/events.h"
 #include "engine/entry.h"
 #include "engine/python_values.h"
@@ -118,7 +119,8 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 PyMODINIT_FUNC PyInit__C() {
   Ref module = Ref::steal(PyModule_Create(&definition));
   if (!module || bindings::addEntryType(module.get()) < 0 ||
-      bindings::addEvaluateFunctions(module.get()) < 0)
+      bindings::addEvaluateFunctions(module.get()) < 0 ||
+      bindings::addVerifyFunctions(module.get()) < 0)
     return nullptr;
   return module.release();
 }

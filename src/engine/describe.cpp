@@ -4,6 +4,8 @@
 
 #include <map>
 #include <mutex>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "engine/entry.h"
 #include "engine/python_values.h"
@@ -53,6 +55,78 @@ std::string guardText(const CompiledTrace& trace, const ir::Guard& guard) {
   return text;
 }
 
+// Which event makes what is found at a path in the result: "result[0].logits" -> "aten::add at
+// f.py:3".
+class ResultSites {
+ public:
+  explicit ResultSites(const CompiledTrace& trace)
+      : trace_(trace.recording->trace), recording_(*trace.recording) {
+    for (const ir::Event& event : trace_.events)
+      for (ValueId id : event.results)
+        if (id.valid()) makers_.emplace(id.value, &event);
+    const ir::Event& last = trace_.events.back();
+    if (last.kind == ir::EventKind::Return) add("result", last.recipes[0]);
+  }
+  Ref take() { return dict_.take(); }
+
+ private:
+  std::string object(common::RecipeId id) const {
+    const ir::Recipe& recipe = trace_.recipes[id.index()];
+    return recipe.object.valid()
+               ? cpython::ObjectTable::describe(recording_.objects.get(recipe.object))
+               : "...";
+  }
+
+  void add(const std::string& path, common::RecipeId id) {
+    if (!id.valid() || !seen_.insert(id).second) return;
+    const ir::Recipe& recipe = trace_.recipes[id.index()];
+    auto child = [&](size_t i) { return recipe.children[i]; };
+    switch (recipe.kind) {
+      case ir::RecipeKind::Value:
+        if (auto maker = makers_.find(recipe.value.value); maker != makers_.end())
+          dict_.set(path, text(*maker->second));
+        break;
+      case ir::RecipeKind::List:
+      case ir::RecipeKind::Tuple:
+      case ir::RecipeKind::NamedTuple:
+        for (size_t i = 0; i < recipe.children.size(); i++)
+          add(fmt::format("{}[{}]", path, i), child(i));
+        break;
+      case ir::RecipeKind::Dict:
+      case ir::RecipeKind::OrderedDict:
+        for (size_t i = 0; i + 1 < recipe.children.size(); i += 2)
+          add(fmt::format("{}[{}]", path, object(child(i))), child(i + 1));
+        break;
+      case ir::RecipeKind::Object:
+        if (!child(0).valid()) break;
+        addAttributes(path, trace_.recipes[child(0).index()]);
+        break;
+      default:
+        break;
+    }
+  }
+
+  void addAttributes(const std::string& path, const ir::Recipe& dict) {
+    for (size_t i = 0; i + 1 < dict.children.size(); i += 2) {
+      std::string name = object(dict.children[i]);
+      if (name.size() > 2) name = name.substr(1, name.size() - 2);  // without its quotes
+      add(path + "." + name, dict.children[i + 1]);
+    }
+  }
+
+  std::string text(const ir::Event& event) const {
+    std::string name(ir::nameOf(event.kind));
+    if (event.kind == ir::EventKind::Op) name = recording_.ops.operatorName(event.op);
+    return fmt::format("{} at {}", name, siteText(trace_, event.site));
+  }
+
+  const ir::Trace& trace_;
+  const trace::Recording& recording_;
+  std::unordered_map<uint32_t, const ir::Event*> makers_;
+  std::unordered_set<common::RecipeId> seen_;
+  DictBuilder dict_;
+};
+
 Ref traceDict(const CompiledTrace& trace) {
   const ir::Trace& t = trace.recording->trace;
   fillTexts(trace);
@@ -84,6 +158,7 @@ Ref traceDict(const CompiledTrace& trace) {
   dict.set("forks", forks);
   dict.set("guards", guards.take());
   dict.set("record_s", trace.recordSeconds);
+  dict.set("result_sites", ResultSites(trace).take());
   dict.set("text", ir::print(t));
   return dict.take();
 }

@@ -390,8 +390,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
                          Ref result) {
   int64_t start = now();
   size_t event = 0;
-  if (const char* reason =
-          replay::Plan::refusal(recording->trace, &event, &recording->objects)) {
+  if (const char* reason = replay::Plan::refusal(recording->trace, &event, &recording->objects)) {
     Refusal refusal;
     refusal.reason = common::reasonNamed(reason).value_or(Reason::internal_error);
     common::SiteId site = recording->trace.events[event].site;

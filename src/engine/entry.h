@@ -62,6 +62,7 @@ class Entry {
   const std::vector<std::shared_ptr<TraceGroup>>& groups() const { return groups_; }
   const std::optional<common::Refusal>& eager() const { return eager_; }
   uint64_t id() const { return id_; }
+  const common::Options& options() const { return options_; }
 
   int traverse(visitproc visit, void* arg) const;
   void clear();

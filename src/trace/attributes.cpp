@@ -53,8 +53,10 @@ bool hasInstanceDict(PyObject* object) { return _PyObject_GetDictPtr(object) != 
 PyObject* Recorder::typeAttr(PyTypeObject* type, PyObject* name) {
   PyObject* value = _PyType_Lookup(type, name);
   if (!active_ || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE)) return value;
+  if (provenance_.isFresh(reinterpret_cast<PyObject*>(type))) return value;
   name = provenance_.canonical(name);
-  if (!provenance_.firstTypeLookup(type, name)) return value;
+  if (provenance_.isTypeWritten(type, name) || !provenance_.firstTypeLookup(type, name))
+    return value;
   SourceId source = pinned(reinterpret_cast<PyObject*>(type));
   if (value)
     guard(PredicateKind::AttrIs, source, attrPayload(name, value).get());
@@ -112,7 +114,9 @@ SourceId Recorder::readGenericAttr(PyObject* object, SourceId source, PyObject* 
     if (named(name, "__dict__")) return child(source, StepKind::InstanceDict);
     if (named(name, "__class__")) return SourceId();
     if (Py_IS_TYPE(descriptor, &PyMemberDescr_Type) && (type->tp_flags & Py_TPFLAGS_HEAPTYPE))
-      return child(source, StepKind::SlotAttr, name);
+      return isWritten(object, provenance_.canonical(name))
+                 ? SourceId()
+                 : child(source, StepKind::SlotAttr, name);
     if (PyFunction_Check(object) && named(name, "__globals__"))
       return child(source, StepKind::Globals);
     if (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)
@@ -130,6 +134,7 @@ SourceId Recorder::readGenericAttr(PyObject* object, SourceId source, PyObject* 
     return SourceId();
   }
   if (get || isConstant(descriptor) || isPinnable(descriptor)) return SourceId();
+  if (provenance_.isTypeWritten(type, provenance_.canonical(name))) return SourceId();
   return child(pinned(reinterpret_cast<PyObject*>(type)), StepKind::TypeAttr, name);
 }
 
@@ -142,6 +147,7 @@ SourceId Recorder::readTypeAttr(PyObject* object, PyObject* name) {
   PyObject* value = typeAttr(type, name);
   if (!value || Py_TYPE(value)->tp_descr_get || isConstant(value) || isPinnable(value))
     return SourceId();
+  if (provenance_.isTypeWritten(type, provenance_.canonical(name))) return SourceId();
   return child(pinned(object), StepKind::TypeAttr, name);
 }
 
@@ -282,32 +288,67 @@ int Recorder::storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value)
   return status;
 }
 
-// A write by object's own __setattr__ (or type's, or a module's) to something from outside.
-void Recorder::writeAttr(PyObject* object, PyObject* name, PyObject* value) {
-  if (!active_ || !isSourced(object)) return;
-  if (PyType_Check(object)) {
-    // Later look-ups would find the new value under guards made before the write.
-    refuse("unsupported_write",
-           fmt::format("a class attribute ({}.{}) is set in the call",
-                       reinterpret_cast<PyTypeObject*>(object)->tp_name, PyUnicode_AsUTF8(name)));
-    return;
-  }
+// Before a write by object's own __setattr__ (or type's, or a module's) to something from outside.
+// True: it is to be noted when it has succeeded.
+bool Recorder::beforeAttrWrite(PyObject* object, PyObject* name, PyObject* value) {
+  bool known = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object);
+  if (!active_ || !(known ? isSourced(object) : provenance_.find(object).valid())) return false;
+  auto refused = [&](const std::string& what) {
+    refuse("unsupported_write", what);
+    return false;
+  };
+  const char* text = PyUnicode_AsUTF8(name);
+  if (PyType_Check(object)) return beforeClassWrite(object, name);
   PyObject* descriptor = typeAttr(Py_TYPE(object), name);
   bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
   if (slot && !Py_IS_TYPE(descriptor, &PyMemberDescr_Type))
-    return refuse("unsupported_write",
-                  fmt::format("{}.{} is set through a C descriptor", Py_TYPE(object)->tp_name,
-                              PyUnicode_AsUTF8(name)));
+    return refused(
+        fmt::format("{}.{} is set through a C descriptor", Py_TYPE(object)->tp_name, text));
   if (slot) {
-    return refuse("unsupported_write", fmt::format("slot {}.{} is set", Py_TYPE(object)->tp_name,
-                                                   PyUnicode_AsUTF8(name)));
+    bool container = PyDict_Check(object) || PyList_Check(object) || PyAnySet_Check(object);
+    if (container) return refused(fmt::format("slot {}.{} is set", Py_TYPE(object)->tp_name, text));
+    SourceId place = value ? SourceId() : readAttr(object, name);
+    Ref before = place.valid() ? Ref::steal(PyObject_GenericGetAttr(object, name)) : Ref();
+    if (before) noteLoad(place, before.get());
+    PyErr_Clear();
+    return active_;
   }
   Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
-  if (!dict) return PyErr_Clear(), refuse("unsupported_write", Py_TYPE(object)->tp_name);
+  if (!dict) return PyErr_Clear(), refused(Py_TYPE(object)->tp_name);
   if (!provenance_.find(dict.get()).valid())
     provenance_.remember(dict.get(), child(sourceOf(object), StepKind::InstanceDict));
+  // Deleting raises where there is nothing to delete.
+  if (!value) readKey(dict.get(), name);
   beforeWrite(dict.get());
-  wroteKey(dict.get(), name);
+  return active_;
+}
+
+// A class attribute. The class has that name already in its own dict, or a look-up that found it
+// further up, or nowhere, is among the guards.
+bool Recorder::beforeClassWrite(PyObject* type, PyObject* name) {
+  auto* object = reinterpret_cast<PyTypeObject*>(type);
+  // What the protocols of the language look up is kept in slots, which no guard looks at.
+  const char* text = PyUnicode_AsUTF8(name);
+  if (text && text[0] == '_' && text[1] == '_') {
+    refuse("unsupported_write", fmt::format("{}.{} is set", object->tp_name, text));
+    return false;
+  }
+  typeAttr(object, provenance_.canonical(name));
+  return active_;
+}
+
+void Recorder::afterAttrWrite(PyObject* object, PyObject* name, PyObject* value) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  if (PyType_Check(object)) {
+    provenance_.writeType(reinterpret_cast<PyTypeObject*>(object), provenance_.canonical(name));
+  } else if (descriptor && Py_TYPE(descriptor)->tp_descr_set) {
+    Provenance::Written& entry = provenance_.startWriting(object, Ref());
+    if (PySet_Add(entry.keys.get(), provenance_.canonical(name)) < 0) PyErr_Clear();
+  } else {
+    Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+    if (!dict) return PyErr_Clear();
+    wroteKey(dict.get(), name);
+  }
   if (value)
     emitEffect(ir::EffectKind::SetAttr, {object, name, value});
   else
@@ -330,8 +371,10 @@ int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
     static PyObject* setattr = PyUnicode_InternFromString("__setattr__");
     typeAttr(type, setattr);
   }
-  if (direct) writeAttr(object, name, value);
-  return Operations::storeAttr(object, name, value);
+  bool noted = direct && beforeAttrWrite(object, name, value);
+  int status = Operations::storeAttr(object, name, value);
+  if (noted && status == 0) afterAttrWrite(object, name, value);
+  return status;
 }
 
 }  // namespace glowplug::trace

@@ -12,8 +12,8 @@ using ir::StepKind;
 
 namespace {
 
-// run_backward(tensors, grad_tensors, keep_graph, create_graph, inputs=(), allow_unreachable=True,
-// accumulate_grad=True), after the engine itself.
+// _engine_run_backward(tensors, grad_tensors, keep_graph, create_graph, inputs=(),
+// allow_unreachable=True, accumulate_grad=True).
 bool readArguments(PyObject* const* values, size_t positional, PyObject* kwnames,
                    aten::BackwardCall* call) {
   static PyObject* none = PyTuple_New(0);
@@ -23,7 +23,7 @@ bool readArguments(PyObject* const* values, size_t positional, PyObject* kwnames
                                           "create_graph",   "inputs",       "allow_unreachable",
                                           "accumulate_grad"};
   PyObject* found[7] = {};
-  for (size_t i = 1; i < positional && i <= 7; i++) found[i - 1] = values[i];
+  for (size_t i = 0; i < positional && i < 7; i++) found[i] = values[i];
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   for (Py_ssize_t k = 0; k < named; k++)
     for (size_t i = 0; i < 7; i++)
@@ -52,19 +52,21 @@ PyObject* Recorder::callBackward(PyObject* callee, const Arguments& args, const 
   aten::BackwardCall call;
   bool understood = readArguments(args.values, args.positional, args.kwnames, &call);
   aten::BackwardReach reach;
-  if (understood) reach = aten::backwardReach(call.roots);
+  bool followed = understood && follow_ && ops_->nextIsBackward();
+  if (understood && !followed) reach = aten::backwardReach(call.roots);
+  Ref leaves = Ref::steal(reach.leaves);
   if (!understood || reach.runsPython)
     return callOpaque(callee, args, invoke, OpaqueKind::Unknown, "inside_backward");
   // Whether a gradient is there already decides whether it is added to.
-  for (Py_ssize_t i = 0; call.accumulate && i < PyList_GET_SIZE(reach.leaves.get()); i++) {
+  for (Py_ssize_t i = 0; call.accumulate && leaves && i < PyList_GET_SIZE(leaves.get()); i++) {
     static PyObject* grad = PyUnicode_InternFromString("grad");
-    PyObject* leaf = PyList_GET_ITEM(reach.leaves.get(), i);
+    PyObject* leaf = PyList_GET_ITEM(leaves.get(), i);
     if (provenance_.find(leaf).valid()) Py_XDECREF(tensorAttr(leaf, grad));
   }
   if (!active_) return invoke();
   ops_->syncState();
   Ref result;
-  if (follow_ && follow_->operators().pending()) {
+  if (followed) {
     result = Ref::steal(ops_->takeBackward(call));
   } else {
     EvaluationPause pause;

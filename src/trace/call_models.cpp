@@ -37,8 +37,6 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return callOpaque(callee, args, invoke, OpaqueKind::Output, "opaque_call");
     case CalleeKind::Known:
       return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
-    case CalleeKind::Backward:
-      return callBackward(callee, args, invoke);
     case CalleeKind::Python:
       if (first && PyGen_CheckExact(first) && isSourced(first))
         refuse("generator_input", "generator");
@@ -195,8 +193,10 @@ PyObject* Recorder::callAttribute(const Callee& model, const Arguments& args,
       bool evaluated = descriptor && Py_TYPE(descriptor)->tp_descr_set &&
                        (Py_IS_TYPE(descriptor, &PyProperty_Type) ||
                         (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE));
-      if (!evaluated) writeAttr(target, name, value);
-      return invoke();
+      bool noted = !evaluated && beforeAttrWrite(target, name, value);
+      PyObject* result = invoke();
+      if (noted && result) afterAttrWrite(target, name, value);
+      return result;
     }
     default:
       break;
@@ -259,9 +259,11 @@ PyObject* Recorder::callContainer(PyObject* callee, const Callee& model, const A
   PyObject* self = args.values[0];
   PyObject* key = args.count() > 1 ? args.values[1] : nullptr;
   switch (model.kind) {
+    case CalleeKind::DictGetItem:
+      if (key && PyDict_Check(self)) return dictItem(self, key, invoke);
+      return invoke();
     case CalleeKind::DictGet:
     case CalleeKind::DictContains:
-    case CalleeKind::DictGetItem:
       if (key && PyDict_Check(self)) readKey(self, key);
       if (key) useScalar(key);
       return invoke();
@@ -282,8 +284,17 @@ PyObject* Recorder::callContainer(PyObject* callee, const Callee& model, const A
   if (!beforeContainerWrite(model, args, sourced) || !sourced || !active_) return invoke();
   Ref method = unboundFunction(callee, args);
   if (!method) return callUnknown(callee, args, invoke);
-  emitCall(method.get(), args);
-  return invoke();
+  std::vector<Ref> given;  // the call may drop the last reference to what it is given
+  for (size_t i = 0; i < args.count(); i++) given.push_back(Ref::borrow(args.values[i]));
+  // Described before it runs: an argument that is taken over may be changed by it.
+  ir::Event event;
+  PendingEffect pending = describeEffect(event, method.get(), args);
+  PyObject* result = invoke();
+  if (result)
+    emitEffect(std::move(event), std::move(pending));
+  else if (changedBefore(self))
+    refuse("unsupported_write", "a method changed a container and raised");
+  return result;
 }
 
 // Guards what the method's work depends on, and keeps what was there. False: nothing is written.

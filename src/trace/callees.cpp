@@ -36,6 +36,12 @@ constexpr Row kRows[] = {
 #undef CALLEE
 };
 
+std::string utf8(PyObject* text) {
+  const char* chars = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
+  if (!chars) PyErr_Clear();
+  return chars ? chars : "";
+}
+
 // What identifies the C code behind a callable; nullptr: not a C callable of a known kind.
 const void* identity(PyObject* callable) {
   if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
@@ -108,9 +114,12 @@ class Table {
   }
 
   void addAll(const Row& row) {
+    // "owner.prefix*"
     std::string path = row.name;
     path.resize(path.size() - 1);
-    if (!path.empty() && path.back() == '.') path.pop_back();
+    size_t dot = path.rfind('.');
+    std::string prefix = dot == std::string::npos ? path : path.substr(dot + 1);
+    path.resize(dot == std::string::npos ? 0 : dot);
     Ref owner = resolve(row.module, path);
     if (!owner) return;
     Ref names = Ref::steal(PyObject_Dir(owner.get()));
@@ -118,6 +127,7 @@ class Table {
         PyType_Check(owner.get()) ? reinterpret_cast<PyTypeObject*>(owner.get())->tp_dict : nullptr;
     for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names.get()); i++) {
       PyObject* name = PyList_GET_ITEM(names.get(), i);
+      if (utf8(name).compare(0, prefix.size(), prefix) != 0) continue;
       Ref value = dict ? Ref::borrow(PyDict_GetItemWithError(dict, name))
                        : Ref::steal(PyObject_GetAttr(owner.get(), name));
       if (!value) {
@@ -136,12 +146,6 @@ class Table {
 const Table& table() {
   static const Table* table = new Table();
   return *table;
-}
-
-std::string utf8(PyObject* text) {
-  const char* chars = text && PyUnicode_Check(text) ? PyUnicode_AsUTF8(text) : nullptr;
-  if (!chars) PyErr_Clear();
-  return chars ? chars : "";
 }
 
 std::string attribute(PyObject* object, const char* name) {
@@ -219,27 +223,55 @@ bool isKnownModule(PyObject* callable) {
   return std::find(std::begin(kModules), std::end(kModules), top) != std::end(kModules);
 }
 
-CalleeKind pythonCalleeModel(PyObject* function) {
-  static const std::unordered_map<std::string, CalleeKind> rows = {
+namespace {
+
+struct FunctionRow {
+  const char* module;
+  const char* name;
+  CalleeKind kind;
+};
+
+constexpr FunctionRow kFunctions[] = {
 #define CALLEE(module, name, kind)
-#define FUNCTION(module, name, kind) {module "." name, CalleeKind::kind},
+#define FUNCTION(module, name, kind) {module, name, CalleeKind::kind},
 #include "trace/callees.def"
 #undef FUNCTION
 #undef CALLEE
-  };
+};
+
+using FunctionRows = std::unordered_map<std::string_view, CalleeKind>;
+
+const FunctionRows* functionsOf(std::string_view module) {
+  static const auto* rows = [] {
+    auto* made = new std::unordered_map<std::string_view, FunctionRows>();
+    for (const FunctionRow& row : kFunctions) (*made)[row.module].emplace(row.name, row.kind);
+    return made;
+  }();
+  auto found = rows->find(module);
+  return found == rows->end() ? nullptr : &found->second;
+}
+
+}  // namespace
+
+CalleeKind pythonCalleeModel(PyObject* function) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function);
   if (f->func_dict && PyDict_GetItemString(f->func_dict, "_glowplug_disabled"))
     return CalleeKind::Forbidden;
-  PyObject* module = f->func_module;
-  if (!module || !PyUnicode_Check(module)) return CalleeKind::Python;
-  const char* name = PyUnicode_AsUTF8(module);
-  if (!name) return PyErr_Clear(), CalleeKind::Python;
-  std::string_view top = std::string_view(name).substr(0, std::string_view(name).find('.'));
-  if (top == "numpy") return CalleeKind::Known;
-  if (top != "logging" && top != "warnings" && top != "json" && top != "random" && top != "copy")
-    return CalleeKind::Python;
-  auto found = rows.find(std::string(name) + "." + utf8(f->func_qualname));
-  return found == rows.end() ? CalleeKind::Python : found->second;
+  // By the code: functools.wraps gives a wrapper the name of what it wraps.
+  auto* code = reinterpret_cast<PyCodeObject*>(f->func_code);
+  if (f->func_dict &&
+      PyUnicode_CompareWithASCIIString(code->co_qualname, "_disable_dynamo.<locals>.inner") == 0)
+    return CalleeKind::Unwrapped;
+  const char* module = f->func_module && PyUnicode_Check(f->func_module)
+                           ? PyUnicode_AsUTF8(f->func_module)
+                           : nullptr;
+  if (!module) return PyErr_Clear(), CalleeKind::Python;
+  std::string_view name = module;
+  if (name.substr(0, name.find('.')) == "numpy") return CalleeKind::Known;
+  const FunctionRows* rows = functionsOf(name);
+  if (!rows) return CalleeKind::Python;
+  auto found = rows->find(utf8(f->func_qualname));
+  return found == rows->end() ? CalleeKind::Python : found->second;
 }
 
 }  // namespace glowplug::trace

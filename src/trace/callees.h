@@ -23,11 +23,13 @@ enum class CalleeKind {
   ContextGet,
   ContextSet,
   ContextReset,
-  State,    // reads or sets torch's thread state, which the operator recorder watches
-  LogOnly,  // output that the program cannot see
-  Clock,    // a number from outside, new at each call
-  Backward,  // torch's engine runs a backward pass
-  Known,    // called again at each replay; keeps nothing, changes no object that has a model
+  State,      // reads or sets torch's thread state, which the operator recorder watches
+  LogOnly,    // output that the program cannot see
+  Clock,      // a number from outside, new at each call
+  Skipped,    // bookkeeping that means nothing at a replay: runs unseen while recording
+  Unwrapped,  // a wrapper that only keeps torch.compile away: what it wraps is called
+  Backward,   // torch's engine runs a backward pass
+  Known,      // called again at each replay; keeps nothing, changes no object that has a model
   Length,
   Iter,
   Next,

@@ -75,7 +75,19 @@ PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
   PyObject* result =
       dispatch(callee, arguments, [&] { return Operations::call(callee, args, nargsf, kwnames); });
+  if (result && active_ && PyType_Check(result)) noteClass(callee, result);
   return audited(result, "a call of", callee);
+}
+
+// A class that a call gives is new if a class statement or a metaclass made it.
+void Recorder::noteClass(PyObject* callee, PyObject* result) {
+  static PyObject* build =
+      PyObject_GetAttrString(PyImport_ImportModule("builtins"), "__build_class__");
+  bool meta = PyType_Check(callee) &&
+              PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callee), &PyType_Type);
+  if (callee == build || (meta && Py_TYPE(result) == reinterpret_cast<PyTypeObject*>(callee) &&
+                          !provenance_.find(result).valid()))
+    provenance_.addFresh(result);
 }
 
 PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
@@ -95,6 +107,7 @@ PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
   Arguments arguments{values.data(), static_cast<size_t>(PyTuple_GET_SIZE(tuple)), names.get()};
   PyObject* result =
       dispatch(callee, arguments, [&] { return Operations::callEx(callee, tuple, dict); });
+  if (result && active_ && PyType_Check(result)) noteClass(callee, result);
   return audited(result, "a call of", callee);
 }
 
@@ -108,6 +121,18 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
         return callOpaque(callee, args, invoke, OpaqueKind::Output, "opaque_call");
       case CalleeKind::Known:
         return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
+      case CalleeKind::Backward:
+        return callBackward(callee, args, invoke);
+      case CalleeKind::Skipped: {
+        EvaluationPause pause;
+        aten::OpRecorder::Pause opsPause;
+        return invoke();
+      }
+      case CalleeKind::Unwrapped: {
+        Ref wrapped = Ref::steal(PyObject_GetAttrString(callee, "__wrapped__"));
+        if (!wrapped) return nullptr;
+        return PyObject_Vectorcall(wrapped.get(), args.values, args.positional, args.kwnames);
+      }
       default:
         return invoke();
     }
@@ -150,11 +175,23 @@ PyObject* Recorder::callAfterRefusal(const Invoke& invoke) {
   return nullptr;
 }
 
+// A compiled function hands the call on to what it was made of.
+void Recorder::noteWrapped(SourceId entry, PyObject* object) {
+  static PyObject* field = PyUnicode_InternFromString("callable");
+  Ref inner = Ref::steal(PyObject_GetAttr(object, field));
+  if (!inner) return PyErr_Clear();
+  if (!entry.valid()) return;
+  noteLoad(child(entry, StepKind::GetAttr, field), inner.get());
+}
+
 // Objects that are called: partials, instances of classes with __call__, caches.
 PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const Invoke& invoke) {
   const WellKnown& known = wellKnown();
   PyTypeObject* type = Py_TYPE(callee);
-  if (isTransparentCallable(type)) return invoke();
+  if (isTransparentCallable(type)) {
+    noteWrapped(sourceOf(callee), callee);
+    return invoke();
+  }
   if (PyObject_TypeCheck(callee, known.partial)) {
     SourceId source = provenance_.find(callee);
     auto part = [&](const char* name, StepKind step) {
@@ -191,6 +228,17 @@ PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const In
   static PyObject* name = PyUnicode_InternFromString("__call__");
   PyObject* method = typeAttr(type, name);
   if (method && PyFunction_Check(method)) return invoke();  // evaluated
+  if (method && Py_IS_TYPE(method, &PyStaticMethod_Type)) {
+    // A compiled module: its call is an entry.
+    static PyObject* field = PyUnicode_InternFromString("__func__");
+    Ref entry = Ref::steal(PyObject_GetAttr(method, field));
+    if (entry && isTransparentCallable(Py_TYPE(entry.get()))) {
+      SourceId place = child(pinned(reinterpret_cast<PyObject*>(type)), StepKind::TypeAttr, name);
+      noteWrapped(child(place, StepKind::GetAttr, field), entry.get());
+      return invoke();
+    }
+    PyErr_Clear();
+  }
   return callUnknown(callee, args, invoke);
 }
 

@@ -351,20 +351,59 @@ void Recorder::addOperand(ir::Event& event, PendingEffect& pending, PyObject* op
 }
 
 // A method of a builtin container that writes: it is called again at replay.
-void Recorder::emitCall(PyObject* callee, const Arguments& args) {
-  provenance_.forgetReads();
-  if (!active_) return;
-  ir::Event event;
+Recorder::PendingEffect Recorder::describeEffect(ir::Event& event, PyObject* callee,
+                                                 const Arguments& args) {
   event.kind = ir::EventKind::Effect;
   event.effect = ir::EffectKind::CallMethod;
   if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
-  PendingEffect pending{trace().events.size(), {}};
+  PendingEffect pending{0, {}};
   addOperand(event, pending, callee, false);
   bool copies = copiesContent(callee);
   for (size_t i = 0; i < args.count(); i++)
     addOperand(event, pending, args.values[i], copies && i > 0 && i < args.positional);
+  return pending;
+}
+
+void Recorder::emitEffect(ir::Event event, PendingEffect pending) {
+  provenance_.forgetReads();
+  if (!active_) return;
+  pending.event = trace().events.size();
   emit(std::move(event));
   pendingEffects_.push_back(std::move(pending));
+}
+
+// Whether the container differs in size from what it was before it was written first.
+bool Recorder::changedBefore(PyObject* container) {
+  Provenance::Written* entry = provenance_.written(container);
+  if (!entry || !entry->snapshot) return true;
+  Py_ssize_t before = PyObject_Size(entry->snapshot.get()), now = PyObject_Size(container);
+  return before != now;
+}
+
+// An item of a dict; a missing one may be made by __missing__, which collections.defaultdict then
+// stores.
+PyObject* Recorder::dictItem(PyObject* dict, PyObject* key, const Invoke& invoke) {
+  static PyObject* name = PyUnicode_InternFromString("__missing__");
+  bool sourced = provenance_.find(dict).valid();
+  bool missing = !PyDict_CheckExact(dict) && PyDict_Contains(dict, key) == 0;
+  if (sourced) readKey(dict, key);
+  PyErr_Clear();
+  PyObject* hook = missing ? typeAttr(Py_TYPE(dict), name) : nullptr;
+  bool stores = hook && Py_IS_TYPE(hook, &PyMethodDescr_Type) && sourced;
+  if (stores) {
+    // The factory that makes it is a part of the dict's state.
+    Ref factory = Ref::steal(PyObject_GetAttrString(dict, "default_factory"));
+    SourceId source = provenance_.find(dict);
+    static PyObject* field = PyUnicode_InternFromString("default_factory");
+    if (factory) noteLoad(child(source, StepKind::GetAttr, field), factory.get());
+    beforeWrite(dict);
+  }
+  PyObject* result = invoke();
+  if (stores && result && active_) {
+    wroteKey(dict, key);
+    emitEffect(ir::EffectKind::SetItem, {dict, key, result});
+  }
+  return result;
 }
 
 PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
@@ -383,6 +422,10 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
     return callForeign(function, {container, key});
   }
   if (!scalars_.empty()) deepRead(key);
+  if (PyDict_Check(container) &&
+      Py_TYPE(container)->tp_as_mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript)
+    return audited(dictItem(container, key, [&] { return Operations::loadItem(container, key); }),
+                   "an item");
   readItem(container, key);
   return audited(Operations::loadItem(container, key), "an item");
 }

@@ -48,6 +48,14 @@ bool Provenance::firstGuard(const ir::Guard& guard) {
   return guards_.insert(key).second;
 }
 
+bool Provenance::isTypeWritten(PyTypeObject* type, PyObject* name) const {
+  if (typeWrites_.empty()) return false;
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); i++)
+    if (typeWrites_.count(Key::of(PyTuple_GET_ITEM(mro, i), name))) return true;
+  return false;
+}
+
 bool Provenance::sameByNature(const ir::Trace& trace, SourceId first, SourceId second) {
   auto fixed = [&](SourceId id) {
     switch (trace.sources[id.index()].step) {
@@ -62,17 +70,17 @@ bool Provenance::sameByNature(const ir::Trace& trace, SourceId first, SourceId s
   return fixed(first) && fixed(second);
 }
 
-void Provenance::addFreshFunction(PyObject* function) {
+void Provenance::addFresh(PyObject* function) {
   Ref weak = Ref::steal(PyWeakref_NewRef(function, nullptr));
   if (weak)
-    freshFunctions_[function] = std::move(weak);
+    fresh_[function] = std::move(weak);
   else
     PyErr_Clear();
 }
 
-bool Provenance::isFreshFunction(PyObject* function) const {
-  auto it = freshFunctions_.find(function);
-  return it != freshFunctions_.end() && PyWeakref_GET_OBJECT(it->second.get()) == function;
+bool Provenance::isFresh(PyObject* function) const {
+  auto it = fresh_.find(function);
+  return it != fresh_.end() && PyWeakref_GET_OBJECT(it->second.get()) == function;
 }
 
 void Provenance::forgetWhatMayChange() {

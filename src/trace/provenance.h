@@ -53,6 +53,13 @@ class Provenance {
   bool firstTypeLookup(PyTypeObject* type, PyObject* name) {
     return lookups_.insert(Key::of(type, name)).second;
   }
+  // A class attribute was written in the call: what look-ups on the class and its subclasses find
+  // under that name is the program's own.
+  void writeType(PyTypeObject* type, PyObject* name) {
+    forgetReads();
+    typeWrites_.insert(Key::of(type, name));
+  }
+  bool isTypeWritten(PyTypeObject* type, PyObject* name) const;
   // False when that global has been loaded before and nothing was written to it since.
   bool firstGlobal(PyObject* globals, PyObject* name) {
     return globals_.insert(Key::of(globals, name)).second;
@@ -70,9 +77,9 @@ class Provenance {
   // its globals, a closure cell is fixed in its function.
   static bool sameByNature(const ir::Trace& trace, common::SourceId first, common::SourceId second);
 
-  // Functions made by the program while recording.
-  void addFreshFunction(PyObject* function);
-  bool isFreshFunction(PyObject* function) const;
+  // Functions and classes made by the program while recording.
+  void addFresh(PyObject* function);
+  bool isFresh(PyObject* function) const;
 
   Written* written(PyObject* container);
   Written& startWriting(PyObject* container, cpython::Ref snapshot);
@@ -100,11 +107,12 @@ class Provenance {
   std::unordered_map<PyObject*, common::SourceId> sources_;
   std::unordered_map<common::SourceId, PyObject*> objects_;
   std::vector<cpython::Ref> alive_;
-  std::unordered_map<PyObject*, cpython::Ref> freshFunctions_;  // -> weakref
+  std::unordered_map<PyObject*, cpython::Ref> fresh_;  // -> weakref
   std::unordered_map<PyObject*, Written> written_;
   std::unordered_map<Key, common::SourceId, KeyHash> interned_;
   std::unordered_set<Key, KeyHash> guards_;
   std::unordered_set<Key, KeyHash> lookups_;
+  std::unordered_set<Key, KeyHash> typeWrites_;
   std::unordered_set<Key, KeyHash> globals_;
   std::unordered_set<Key, KeyHash> reads_;
   std::unordered_set<PyObject*> entered_;

@@ -135,6 +135,10 @@ RecipeId Recorder::objectRecipe(PyObject* object) {
     refuse("no_recipe", fmt::format("an object of type {}", type->tp_name));
     return {};
   }
+  if (provenance_.isFresh(reinterpret_cast<PyObject*>(type))) {
+    refuse("no_recipe", fmt::format("an object of class {}, made in the call", type->tp_name));
+    return {};
+  }
   ir::Recipe recipe;
   recipe.kind = RecipeKind::Object;
   recipe.object = objectId(reinterpret_cast<PyObject*>(type));
@@ -190,8 +194,12 @@ RecipeId Recorder::recipe(PyObject* object) {
   if (auto known = recipes_.find(object); known != recipes_.end()) return known->second;
   common::SourceId source = provenance_.find(object);
   if (!source.valid() && isPinnable(object)) {
-    if (PyFunction_Check(object) && provenance_.isFreshFunction(object))
-      return functionRecipe(object);
+    if (PyFunction_Check(object) && provenance_.isFresh(object)) return functionRecipe(object);
+    if (PyType_Check(object) && provenance_.isFresh(object)) {
+      refuse("no_recipe", fmt::format("the class {}, made in the call",
+                                      reinterpret_cast<PyTypeObject*>(object)->tp_name));
+      return {};
+    }
     return constRecipe(object);
   }
   if (source.valid()) {

@@ -89,6 +89,12 @@ void Recorder::emit(ir::Event event) {
 
 void Recorder::bindRoots(PyObject* callee, PyObject* const* args, size_t positional,
                          PyObject* kwnames) {
+  // Proxies of tracers decide themselves what torch's functions do with them.
+  static PyObject* protocol = PyUnicode_InternFromString("__torch_function__");
+  size_t count = positional + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  for (size_t i = 0; i < count; i++)
+    if (!aten::isTensor(args[i]) && _PyType_Lookup(Py_TYPE(args[i]), protocol))
+      return refuse("tensor_subclass", Py_TYPE(args[i])->tp_name);
   SourceId root = child(SourceId(), StepKind::Callee);
   noteLoad(root, callee);
   if (PyMethod_Check(callee)) {
@@ -139,6 +145,7 @@ void Recorder::finish(PyObject* result) {
     Ref held = Ref::steal(now);
     if (now != before.get()) return refuse("state_left", "a context variable");
   }
+  ops_->syncFlags();
   ops_->syncState();
   ir::Event event;
   event.kind = ir::EventKind::Return;
@@ -181,7 +188,7 @@ void Recorder::leaveFrame(cpython::FrameView frame, PyObject*, bool) {
 void Recorder::delegateFrame(cpython::FrameView) { refuse("tracer_active", "set inside the call"); }
 
 void Recorder::madeFunction(PyObject* function) {
-  if (active_) provenance_.addFreshFunction(function);
+  if (active_) provenance_.addFresh(function);
 }
 
 // --- names
@@ -351,7 +358,9 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
     } else {
       beforeWrite(left);
       written(left)->whole = true;
-      emitCall(iadd, {operands, 2, nullptr});
+      ir::Event event;
+      PendingEffect pending = describeEffect(event, iadd, {operands, 2, nullptr});
+      emitEffect(std::move(event), std::move(pending));
     }
   }
   PyObject* result = Operations::binary(op, left, right);

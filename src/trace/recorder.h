@@ -118,6 +118,11 @@ class Recorder final : public Operations, public aten::OpSink {
     PyObject* kwnames;
     size_t count() const { return positional + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); }
   };
+  // An effect whose recipes are made at the end, when fresh objects have their final state.
+  struct PendingEffect {
+    size_t event;
+    std::vector<cpython::Ref> operands;
+  };
   using Invoke = std::function<PyObject*()>;
   // What an opaque call may do (the flags of ir::Event).
   enum class OpaqueKind { Unknown, Known, Output };
@@ -168,7 +173,9 @@ class Recorder final : public Operations, public aten::OpSink {
                                     bool* found);
   PyObject* tensorAttr(PyObject* tensor, PyObject* name);
   int storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value);
-  void writeAttr(PyObject* object, PyObject* name, PyObject* value);
+  bool beforeAttrWrite(PyObject* object, PyObject* name, PyObject* value);
+  bool beforeClassWrite(PyObject* type, PyObject* name);
+  void afterAttrWrite(PyObject* object, PyObject* name, PyObject* value);
 
   // --- containers.cpp: reads of and writes to containers that came from outside
   void readKey(PyObject* dict, PyObject* key);
@@ -184,7 +191,8 @@ class Recorder final : public Operations, public aten::OpSink {
   void wroteKey(PyObject* container, PyObject* key);
   bool pinKey(PyObject* key);
   void emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> operands);
-  void emitCall(PyObject* callee, const Arguments& args);
+  bool changedBefore(PyObject* container);
+  PyObject* dictItem(PyObject* dict, PyObject* key, const Invoke& invoke);
 
   Provenance::Written* written(PyObject* container);
   bool isWritten(PyObject* container, PyObject* key);
@@ -236,6 +244,8 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
   void deepReadAll(const Arguments& args);
+  void noteWrapped(common::SourceId entry, PyObject* object);
+  void noteClass(PyObject* callee, PyObject* result);
   void noteTensorResult(PyObject* result, PyObject* callee);
 
   // --- recipes.cpp
@@ -250,11 +260,8 @@ class Recorder final : public Operations, public aten::OpSink {
   common::RecipeId tensorRecipe(PyObject* tensor);
   void resolveEffects();
 
-  // An effect whose recipes are made at the end, when fresh objects have their final state.
-  struct PendingEffect {
-    size_t event;
-    std::vector<cpython::Ref> operands;
-  };
+  PendingEffect describeEffect(ir::Event& event, PyObject* callee, const Arguments& args);
+  void emitEffect(ir::Event event, PendingEffect pending);
   void addOperand(ir::Event& event, PendingEffect& pending, PyObject* operand, bool copied);
 
   std::shared_ptr<Recording> recording_;
@@ -282,7 +289,7 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<std::pair<size_t, common::Refusal>> calls_;
   Follow* follow_ = nullptr;
   bool ranBackward_ = false;  // .grad of any tensor may have been written
-  bool committing_ = false;  // an event has been recorded that cannot be taken back
+  bool committing_ = false;   // an event has been recorded that cannot be taken back
   std::unordered_set<PyObject*>
       outside_;  // audit: all objects the garbage collector tracked at the start
   std::vector<PyObject*> identified_;         // objects from outside whose address was asked for

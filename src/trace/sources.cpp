@@ -64,7 +64,7 @@ SourceId Recorder::sourceOf(PyObject* value) {
   SourceId known = provenance_.find(value);
   if (known.valid()) return known;
   // A pinned object needs no path: reads of it start at the object itself.
-  if (isPinnable(value) && !provenance_.isFreshFunction(value)) return pinned(value);
+  if (isPinnable(value) && !provenance_.isFresh(value)) return pinned(value);
   return SourceId();
 }
 
@@ -116,7 +116,7 @@ void Recorder::noteTensor(SourceId source, PyObject* tensor) {
 // What a running function depends on besides its arguments: its code and defaults, globals, cells.
 void Recorder::noteFunction(cpython::FrameView frame) {
   PyObject* function = frame.function();
-  if (!function || !PyFunction_Check(function) || provenance_.isFreshFunction(function)) return;
+  if (!function || !PyFunction_Check(function) || provenance_.isFresh(function)) return;
   SourceId source = pinned(function);
   if (!provenance_.firstEntry(function)) return;
   guard(PredicateKind::FunctionSame, source);

@@ -1,0 +1,218 @@
+"""Verify mode: each compiled call beside the original, and the first difference between them.
+
+The original runs in a forked copy of the process, so that it finds the very state that the compiled
+call finds: arguments, attributes, globals, closures, random numbers. Both sides describe what they
+leave behind as a flat table, path -> text, and the tables are compared. Tensors are described by
+dtype, shape, strides, flags and a digest of their bytes, so equal means equal to the bit; which
+paths lead to the same object or memory is a part of the description.
+
+While a call is checked torch runs on one thread: OpenMP's threads do not survive a fork, and sums
+depend on how many there are.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import pickle
+import random
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from . import _C
+
+_DEEPEST = 12  # levels of attributes and items that are described
+_MOST = 20_000  # rows of one description
+
+
+class Difference(AssertionError):
+    """A compiled call left something else behind than the original."""
+
+
+class _Description:
+    """What an object looks like, by the paths that lead into it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, str] = {}
+        self._seen: dict[int, str] = {}
+        self._storages: dict[int, str] = {}
+        self._alive: list[Any] = []  # an address must not come to mean another object
+
+    def add(self, path: str, value: Any, depth: int = 0) -> None:
+        """Describe `value` as what is found at `path`."""
+        if len(self.rows) >= _MOST or depth > _DEEPEST:
+            return
+        if value is None or isinstance(value, (bool, int, float, complex, str, bytes)):
+            self.rows[path] = f"{type(value).__name__} {value!r}"
+            return
+        known = self._seen.setdefault(id(value), path)
+        if known != path:
+            self.rows[path] = f"the object at {known}"
+            return
+        self._alive.append(value)
+        self.rows[path] = f"{type(value).__module__}.{type(value).__qualname__}"
+        if isinstance(value, torch.Tensor):
+            self._add_tensor(path, value, depth)
+            return
+        for name, part in _parts(value):
+            self.add(path + name, part, depth + 1)
+
+    def _add_tensor(self, path: str, tensor: torch.Tensor, depth: int) -> None:
+        meta = f"{tensor.dtype} {tuple(tensor.shape)} {tensor.layout} grad={tensor.requires_grad}"
+        self.rows[path] += " " + meta
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cpu:
+            return
+        if tensor.layout is torch.strided:
+            memory = tensor.untyped_storage().data_ptr()
+            if memory:
+                self._storages.setdefault(memory, path)
+                self.rows[path + ".memory"] = f"that of {self._storages[memory]}"
+            self.rows[path + ".strides"] = f"{tensor.stride()} from {tensor.storage_offset()}"
+            plain = tensor.detach().resolve_conj().resolve_neg().contiguous()
+            data = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+            digest = hashlib.sha1(data).hexdigest()
+            few = plain.reshape(-1)[:4].tolist()
+            self.rows[path + ".data"] = f"{digest} {few}..."
+        if tensor.is_leaf and tensor.grad is not None:
+            self.add(path + ".grad", tensor.grad, depth + 1)
+
+
+def _parts(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for i, (key, item) in enumerate(value.items()):
+            label = f"[{key!r}]" if isinstance(key, (str, int, float, bool)) else f"[key {i}]"
+            yield label, item
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield f"[{i}]", item
+    elif isinstance(value, (set, frozenset)):
+        yield ".items", sorted(repr(item) for item in value)
+    elif isinstance(value, types.MethodType):
+        yield ".__self__", value.__self__
+    elif isinstance(value, types.FunctionType):
+        for name, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # an empty cell
+                yield f".<{name}>", cell.cell_contents
+    if isinstance(value, (types.ModuleType, type)):
+        return  # the process's, not the call's
+    attributes = getattr(value, "__dict__", None)
+    if isinstance(attributes, dict):
+        for name, item in attributes.items():
+            yield f".{name}", item
+
+
+def _describe(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ended: Any) -> dict:
+    description = _Description()
+    description.add("result", ended)
+    description.add("args", args)
+    description.add("kwargs", kwargs)
+    description.add("callee", original)
+    function = getattr(original, "__func__", original)
+    if isinstance(function, types.FunctionType):
+        for name in function.__code__.co_names:
+            value = function.__globals__.get(name)
+            if not isinstance(value, (types.ModuleType, type)) and not callable(value):
+                description.add(f"global {name}", value)
+    description.rows["torch random numbers"] = hashlib.sha1(
+        torch.get_rng_state().numpy().tobytes()
+    ).hexdigest()
+    description.rows["random numbers"] = hashlib.sha1(repr(random.getstate()).encode()).hexdigest()
+    return description.rows
+
+
+def _run(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """What the call returns, or a text for what it raises and that."""
+    try:
+        return call(), None
+    except BaseException as error:
+        return f"raises {type(error).__name__}: {error}", error
+
+
+def _expected(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
+    """The description that the original leaves, from a forked process."""
+    read, write = os.pipe()
+    numbers = random.getstate()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            random.setstate(numbers)  # module random seeds itself anew after a fork
+            os.close(read)
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+                with warnings.catch_warnings():
+                    ended, _ = _run(lambda: original(*args, **kwargs))
+                rows = _describe(original, args, kwargs, ended)
+            rows["output"] = out.getvalue()
+            with os.fdopen(write, "wb") as pipe:
+                pipe.write(pickle.dumps(rows))
+            status = 0
+        finally:
+            os._exit(status)  # nothing of the parent's may run twice
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        data = pipe.read()
+    os.waitpid(child, 0)
+    if not data:
+        raise Difference(f"verify: the original {original!r} ended its process")
+    rows: dict[str, str] = pickle.loads(data)
+    return rows
+
+
+class _Tee(io.StringIO):
+    """Keeps what is written and passes it on."""
+
+    def __init__(self, onward: Any) -> None:
+        super().__init__()
+        self.onward = onward
+
+    def write(self, text: str) -> int:
+        self.onward.write(text)
+        return super().write(text)
+
+
+def check(entry: _C.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Make the call, compiled, and raise Difference where it differs from the original.
+
+    Called for entries with the option ``verify`` (or GLOWPLUG_VERIFY=1).
+    """
+    original = entry.callable
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        sys.stdout.flush()
+        expected = _expected(original, args, kwargs)
+        tee = _Tee(sys.stdout)
+        with contextlib.redirect_stdout(tee):
+            ended, error = _run(lambda: _C.call_unverified(entry, args, kwargs))
+        found = _describe(original, args, kwargs, ended)
+        found["output"] = tee.getvalue()
+    finally:
+        torch.set_num_threads(threads)
+    for path in expected | found:
+        if expected.get(path) != found.get(path):
+            raise Difference(_report(entry, path, expected, found))
+    if error is not None:
+        raise error
+    return ended
+
+
+def _report(entry: _C.Entry, path: str, expected: dict[str, str], found: dict[str, str]) -> str:
+    name = entry.describe()["name"]
+    text = (
+        f"verify: {name} differs from the original at {path}\n"
+        f"  original: {expected.get(path, 'nothing')}\n"
+        f"  compiled: {found.get(path, 'nothing')}"
+    )
+    for trace in entry.describe()["traces"]:
+        sites = trace["result_sites"]
+        places = [place for place in sites if path.startswith(place)]
+        if places:
+            text += f"\n  made by: {sites[max(places, key=len)]}"
+            break
+    return text
