@@ -154,8 +154,8 @@ def one_call(
     torch.set_grad_enabled(True)
     seen |= {
         "arguments": snapshot.of((args, kwargs)),
-        # Of other tensors the count of writes may differ: those of factories (torch.full, ...) start
-        # at another number at a replay. That is known.
+        # Not those of other tensors: what a factory made (torch.full, ...) starts at another
+        # version at a replay. That is known.
         "versions": [t._version for t in args if isinstance(t, torch.Tensor)],
         "result": snapshot.of(result),
         "state": state(snapshot, namespace),
