@@ -2,6 +2,7 @@
 
 import collections
 import gc
+import importlib
 import logging
 import os
 import pickle
@@ -95,7 +96,15 @@ def run_seeds(
 
 
 def quiet() -> None:
-    """One thread, and no word about what stays eager."""
+    """One thread, no word about what stays eager, and everything imported before the forks."""
+    # Operators import these when they are first used: seconds in each process otherwise.
+    for name in (
+        "torch._dynamo",
+        "torch._functorch.apis",
+        "torch.utils.checkpoint",
+        "unittest.mock",
+    ):
+        importlib.import_module(name)
     torch.set_num_threads(1)
     torch.set_warn_always(True)
     logging.getLogger("glowplug").setLevel(logging.CRITICAL)
@@ -136,7 +145,11 @@ def work(texts: list[str], audits: list[bool], writer: int) -> None:
     """The forked process: never returns."""
     gc.collect()
     gc.freeze()  # so that collections are quick
+    modules = len(sys.modules)
     for text, audit in zip(texts, audits):
+        if len(sys.modules) > modules:
+            modules = len(sys.modules)
+            gc.freeze()
         signal.alarm(SECONDS_A_PROGRAM)
         try:
             outcome = check(text, audit=audit)
