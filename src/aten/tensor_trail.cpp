@@ -6,6 +6,11 @@ namespace {
 
 using Fields = TensorTrail::Impl::Fields;
 
+// Without the warning that Tensor::grad gives for tensors that are not leaves.
+const at::Tensor& gradientOf(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->grad();
+}
+
 at::Tensor shapeOf(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
@@ -18,7 +23,7 @@ bool sameShape(const at::Tensor& a, const at::Tensor& b) {
 }
 
 void apply(const at::Tensor& tensor, const Fields& fields) {
-  tensor.mutable_grad() = fields.gradient;
+  if (!gradientOf(tensor).is_same(fields.gradient)) tensor.mutable_grad() = fields.gradient;
   if (!sameShape(tensor, fields.shape))
     tensor.unsafeGetTensorImpl()->shallow_copy_from(fields.shape.getIntrusivePtr());
 }
@@ -33,13 +38,13 @@ void TensorTrail::Impl::track(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided) return;
   if (!numbers.emplace(tensor.unsafeGetTensorImpl(), tensors.size()).second) return;
   tensors.push_back(tensor);
-  first.push_back({tensor.grad(), shapeOf(tensor)});
+  first.push_back({gradientOf(tensor), shapeOf(tensor)});
   last.push_back(first.back());
 }
 
 void TensorTrail::Impl::note(size_t event) {
   for (size_t i = 0; i < tensors.size(); ++i) {
-    const at::Tensor& gradient = tensors[i].grad();
+    const at::Tensor& gradient = gradientOf(tensors[i]);
     if (gradient.is_same(last[i].gradient) && sameShape(tensors[i], last[i].shape)) continue;
     last[i] = {gradient, shapeOf(tensors[i])};
     changes[event].push_back({i, last[i]});
