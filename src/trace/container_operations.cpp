@@ -56,8 +56,7 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
     return callForeign(function, {container, key});
   }
   if (!scalars_.empty()) deepRead(key);
-  if (PyDict_Check(container) &&
-      Py_TYPE(container)->tp_as_mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript)
+  if (PyDict_Check(container) && hasItemsOf(Py_TYPE(container), &PyDict_Type))
     return audited(dictItem(container, key, [&] { return Operations::loadItem(container, key); }),
                    "an item");
   readItem(container, key);

@@ -23,6 +23,13 @@ using ir::StepKind;
 
 bool isDeque(PyObject* object) { return PyObject_TypeCheck(object, wellKnown().deque); }
 
+// By what is found and not by the slot: dict and list define __getitem__ as a method, so that the
+// slot of every subclass looks it up.
+bool hasItemsOf(PyTypeObject* type, PyTypeObject* base) {
+  static PyObject* name = PyUnicode_InternFromString("__getitem__");
+  return _PyType_Lookup(type, name) == _PyType_Lookup(base, name);
+}
+
 bool isKnownContainer(PyObject* object) {
   return PyDict_Check(object) || PyList_Check(object) || PyTuple_Check(object) ||
          PyAnySet_Check(object) || isDeque(object);
@@ -191,13 +198,11 @@ void Recorder::readItem(PyObject* container, PyObject* key) {
   if (PyType_Check(container) || !source.valid()) return;
   PyTypeObject* type = Py_TYPE(container);
   if (PyDict_Check(container)) {
-    if (type->tp_as_mapping->mp_subscript == PyDict_Type.tp_as_mapping->mp_subscript)
-      readKey(container, key);
+    if (hasItemsOf(type, &PyDict_Type)) readKey(container, key);
     return;  // otherwise __getitem__ in Python, evaluated
   }
   bool list = PyList_Check(container), tuple = PyTuple_Check(container);
-  if ((list && type->tp_as_mapping->mp_subscript == PyList_Type.tp_as_mapping->mp_subscript) ||
-      (tuple && type->tp_as_mapping->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript)) {
+  if ((list && hasItemsOf(type, &PyList_Type)) || (tuple && hasItemsOf(type, &PyTuple_Type))) {
     Py_ssize_t index = PyLong_CheckExact(key) ? PyLong_AsSsize_t(key) : -1;
     bool inside = index >= 0 && index < Py_SIZE(container);
     if (PyErr_Occurred()) PyErr_Clear();

@@ -9,4 +9,7 @@ bool isDeque(PyObject* object);
 // their subclasses.
 bool isKnownContainer(PyObject* object);
 
+// Items are read as the base does: no __getitem__ of the class's own.
+bool hasItemsOf(PyTypeObject* type, PyTypeObject* base);
+
 }  // namespace glowplug::trace

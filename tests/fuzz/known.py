@@ -12,8 +12,6 @@ KNOWN = (
     r"globals\(\)\['HELD'\] = ",
     r"HELD\.v = ",
     r"weakref\.ref\(",
-    # A look-up that ends in __missing__ has no guard that the key is not there.
-    r"\bNAMES\[",
     # The second call raises SystemError.
     r"\.tolist\(",
     # A tensor stored outside before text is made of a computed number is None at replays.
