@@ -66,7 +66,7 @@ CommitPoints::CommitPoints(const ir::Trace& trace, const std::vector<int64_t>& m
         if (recipe.value.valid())
           latest.back() = std::max(latest.back(), madeAt[recipe.value.index()]);
       });
-    } else if (event.kind == EventKind::Opaque) {
+    } else if (event.kind == EventKind::Opaque && !event.pure) {
       while (open < events.size() && latest[open] < static_cast<int64_t>(e)) {
         committedAt.push_back(e);
         open++;

@@ -14,8 +14,6 @@ KNOWN = (
     r"weakref\.ref\(",
     # The second call raises SystemError.
     r"\.tolist\(",
-    # A tensor stored outside before text is made of a computed number is None at replays.
-    r"f'\{n\d+\}'",
 )
 # Warnings of tensor-to-number conversions are not given at replays.
 QUIET_WARNINGS = ("Converting a tensor with requires_grad=True to a scalar",)
