@@ -144,11 +144,7 @@ ir::Operand OpRecorder::Impl::leavesOperand(PyObject* leaves) {
   operand.kind = ir::Operand::Kind::List;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); ++i) {
     ValueTracker::Entry* entry = tracker.find(THPVariable_Unpack(PyList_GET_ITEM(leaves, i)));
-    if (entry == nullptr) continue;
-    ir::Operand item;
-    item.kind = ir::Operand::Kind::Value;
-    item.value = entry->value;
-    operand.items.push_back(item);
+    if (entry != nullptr) operand.items.push_back(valueOperand(entry->value));
   }
   return operand;
 }
@@ -166,8 +162,7 @@ void OpRecorder::Impl::addBackward(const BackwardCall& call,
     for (const at::Tensor& tensor : tensorsOf(tuple)) {
       ir::Operand item;
       if (tensor.defined()) {
-        item.kind = ir::Operand::Kind::Value;
-        item.value = valueOf(tensor);
+        item = valueOperand(valueOf(tensor));
         if (!item.value.valid()) refuse("unknown_tensor", "of a backward pass");
       }
       operand.items.push_back(item);

@@ -32,14 +32,14 @@ bool isNumber(const c10::IValue& value) {
          value.isComplexDouble();
 }
 
+}  // namespace
+
 ir::Operand valueOperand(common::ValueId value) {
   ir::Operand operand;
   operand.kind = ir::Operand::Kind::Value;
   operand.value = value;
   return operand;
 }
-
-}  // namespace
 
 bool OpRecorder::Impl::canKeep(const c10::IValue& value) const {
   if (value.isNone() || value.isBool() || value.isInt() || value.isUnsigned() || value.isDouble() ||
@@ -175,7 +175,7 @@ void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
   }
   emitUndispatched(op == "set_data" ? "aten::set_data" : "glowplug::set_grad",
                    {valueOperand(value), source}, {}, true);
-  if (op == "set_data") reshapedFresh |= !trace.values[value.index()].source.valid();
+  if (op == "set_data") noteReshaped(self);
   tracker.refresh(value);
   if (other.defined()) tracker.markExternal(other);  // it can be reached through self now
 }

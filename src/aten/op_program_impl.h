@@ -34,7 +34,7 @@ struct OpProgram::Impl {
   struct Step {
     enum class Kind : uint8_t { Skip, Operator, Lift, State };
     Kind kind = Kind::Skip;
-    bool changesFields = false;
+    bool changesFields = false;   // see OpTraits::changesFields
     bool checksIdentity = false;  // whether a result is a known tensor depends on data
     std::optional<c10::OperatorHandle> op;
     uint32_t arguments = 0, argumentsEnd = 0;  // into arguments
@@ -58,7 +58,7 @@ struct OpProgram::Impl {
   bool store(torch::jit::Stack& stack, std::vector<c10::IValue>& slots, const Step& step) const;
   bool runStep(const Step& step, torch::jit::Stack& stack, std::vector<c10::IValue>& slots) const;
 
-  // Before a step that changes gradients: those of which tensors.
+  // Before a step that changes fields of tensors: starts the trail of those.
   void trackFields(Values::Impl& values, size_t event) const;
 
   const ir::Trace& trace;

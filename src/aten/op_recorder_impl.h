@@ -13,6 +13,8 @@
 
 namespace glowplug::aten {
 
+ir::Operand valueOperand(common::ValueId value);
+
 struct OpRecorder::Impl {
   Impl(ir::Trace& trace, OpTable& table, OpSink& sink)
       : trace(trace), publicTable(table), table(table.impl()), sink(sink) {}

@@ -30,9 +30,14 @@ void apply(const at::Tensor& tensor, const Fields& fields) {
 
 }  // namespace
 
-TensorTrail::TensorTrail() : impl_(std::make_unique<Impl>()) {}
+TensorTrail::TensorTrail() = default;
 TensorTrail::~TensorTrail() = default;
 TensorTrail::TensorTrail(TensorTrail&&) noexcept = default;
+
+TensorTrail::Impl& TensorTrail::impl() {
+  if (!impl_) impl_ = std::make_unique<Impl>();
+  return *impl_;
+}
 
 void TensorTrail::Impl::track(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided) return;
@@ -52,16 +57,20 @@ void TensorTrail::Impl::note(size_t event) {
 }
 
 void TensorTrail::track(PyObject* tensor) {
-  if (tensor && THPVariable_Check(tensor)) impl_->track(THPVariable_Unpack(tensor));
+  if (tensor && THPVariable_Check(tensor)) impl().track(THPVariable_Unpack(tensor));
 }
 
-void TensorTrail::note(size_t event) { impl_->note(event); }
+void TensorTrail::note(size_t event) {
+  if (impl_) impl_->note(event);
+}
 
 void TensorTrail::rewind() {
+  if (!impl_) return;
   for (size_t i = 0; i < impl_->tensors.size(); ++i) apply(impl_->tensors[i], impl_->first[i]);
 }
 
 void TensorTrail::advance(size_t event) {
+  if (!impl_) return;
   auto found = impl_->changes.find(event);
   if (found == impl_->changes.end()) return;
   for (const Impl::Change& change : found->second)

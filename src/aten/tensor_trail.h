@@ -26,10 +26,10 @@ class TensorTrail {
   void advance(size_t event);
 
   struct Impl;
-  Impl& impl() { return *impl_; }
+  Impl& impl();
 
  private:
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<Impl> impl_;  // made for the first tensor: most replays track none
 };
 
 }  // namespace glowplug::aten

@@ -195,17 +195,20 @@ Outcome Entry::runTrace(TraceGroup& group, std::shared_ptr<CompiledTrace>& trace
                         const guard::Call& call, std::vector<PyObject*>& fetched,
                         std::unique_ptr<replay::Suspended>& suspended) {
   std::vector<Candidate> candidates;
-  std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
-  if (trace->plan->stopsAfterCommit())
+  if (trace->plan->stopsAfterCommit()) {
+    // Copies, here and below: guards run Python code, and other threads add and drop traces.
+    std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
     for (const auto& sibling : siblings) {
       if (sibling == trace || !sibling->plan->isJoinedWith(*trace->plan)) continue;
       if (auto found = candidate(group, sibling, call)) candidates.push_back(std::move(*found));
     }
+  }
   Outcome outcome = trace->plan->run(call, fetched.data(), suspended);
   auto takeOver = [&]() -> std::optional<Candidate> {
     for (const Candidate& one : candidates)
       if (one.trace != trace && one.trace->plan->covers(*suspended)) return one;
     if (suspended->committed()) return std::nullopt;
+    std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
     for (const auto& sibling : siblings) {
       if (sibling == trace || !sibling->plan->covers(*suspended)) continue;
       if (auto found = candidate(group, sibling, call)) return found;

@@ -166,14 +166,19 @@ struct Event {
 inline bool isLateGuard(const Event& event) {
   return event.kind == EventKind::Fork || event.kind == EventKind::Sizes;
 }
-// Tensor operators before and after the event cannot be one graph.
-inline bool endsSegment(const Event& event) {
-  return event.kind == EventKind::Opaque && !event.logOnly && !event.pure;
+// Something outside is called, which may be done neither twice nor not at all.
+inline bool callsOut(const Event& event) { return event.kind == EventKind::Opaque && !event.pure; }
+// A call of which nothing is known: it may change whatever the program can reach.
+inline bool mayChangeAnything(const Event& event) {
+  return callsOut(event) && !event.logOnly && !event.known;
 }
+// A replay may find there that the program goes another way.
+inline bool mayStop(const Event& event) { return isLateGuard(event) || callsOut(event); }
+// Tensor operators before and after the event cannot be one graph.
+inline bool endsSegment(const Event& event) { return callsOut(event) && !event.logOnly; }
 // From here on the call cannot begin again from its start: something has happened outside.
 inline bool cannotBeTakenBack(const Event& event) {
-  return (event.kind == EventKind::Opaque && !event.pure) ||
-         (event.kind == EventKind::Op && event.writesInput);
+  return callsOut(event) || (event.kind == EventKind::Op && event.writesInput);
 }
 
 struct Recipe {

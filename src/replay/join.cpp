@@ -175,13 +175,7 @@ const Plan::Impl::Joined* Plan::Impl::joinedWith(uint64_t serial, size_t event) 
   return nullptr;
 }
 
-bool Plan::stopsAfterCommit() const {
-  const std::vector<Event>& events = impl_->trace.events;
-  for (size_t e = impl_->firstCommit; e < events.size(); e++)
-    if (ir::isLateGuard(events[e]) || (events[e].kind == EventKind::Opaque && !events[e].pure))
-      return true;
-  return false;
-}
+bool Plan::stopsAfterCommit() const { return impl_->stopsAfterCommit; }
 
 bool Plan::isJoinedWith(const Plan& other) const {
   return std::any_of(impl_->joined.begin(), impl_->joined.end(),

@@ -183,6 +183,7 @@ struct Plan::Impl {
   std::unordered_map<size_t, LateCheck> lateChecks;  // by opaque event
   mutable std::unordered_map<common::SourceId, size_t> foundBy;  // answers of madeBy()
   size_t firstCommit = SIZE_MAX;  // the first event that cannot be taken back
+  bool stopsAfterCommit = false;  // it may stop behind firstCommit
   std::vector<size_t> diesAt;     // by ValueId: event before which the program let go of it
   std::vector<std::pair<common::ValueId, size_t>> inputs;  // value, index in wanted
   std::vector<common::ObjectId> named;                     // weakly held objects of recipes

@@ -21,8 +21,7 @@ struct Rerun::Impl {
   // Pure calls are simply made again.
   void skipOthers() {
     size_t end = state.done + (state.error ? 1 : 0);
-    while (next < end && (trace.events[next].kind != EventKind::Opaque || trace.events[next].pure))
-      next++;
+    while (next < end && !ir::callsOut(trace.events[next])) next++;
     if (next >= end) next = trace.events.size();
   }
 

@@ -257,7 +257,7 @@ bool Plan::Impl::callOpaque(Context& context, size_t number) const {
   const Event& event = trace.events[number];
   // What is only looked at is a snapshot, built apart from what is handed out later.
   RecipeMemo apart;
-  bool snapshot = event.logOnly || event.known || event.pure;
+  bool snapshot = !ir::mayChangeAnything(event);
   if (snapshot) apart.resize(trace.recipes.size());
   Objects owned;
   std::vector<PyObject*> arguments;

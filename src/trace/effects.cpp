@@ -24,13 +24,9 @@ Ref shallowCopy(PyObject* object) {
 
 void Recorder::beforeWrite(PyObject* container) {
   if (!active_ || !isSourced(container) || provenance_.written(container)) return;
-  Ref snapshot;
-  if (PyDict_Check(container))
-    snapshot = Ref::steal(PyDict_Copy(container));
-  else if (PyAnySet_Check(container))
-    snapshot = Ref::steal(PyFrozenSet_New(container));
-  else
-    snapshot = Ref::steal(PySequence_List(container));
+  // A set is frozen, for a guard to compare with.
+  Ref snapshot =
+      PyAnySet_Check(container) ? Ref::steal(PyFrozenSet_New(container)) : shallowCopy(container);
   if (!snapshot) PyErr_Clear();
   provenance_.startWriting(container, std::move(snapshot));
 }

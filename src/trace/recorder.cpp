@@ -97,8 +97,7 @@ void Recorder::emit(ir::Event event) {
   if (trace().events.size() >= limits_.events)
     return refuse("event_limit", fmt::format("more than {} events", limits_.events));
   event.site = site();
-  bool exit = ir::isLateGuard(event) || (event.kind == ir::EventKind::Opaque && !event.pure);
-  if (exit && committing_ && ops_->reshapedFresh())
+  if (ir::mayStop(event) && committing_ && ops_->reshapedFresh())
     return refuse("reshaped_in_place", "before a point where the program may go another way");
   // From the first event on that cannot be taken back, a replay that stops has to hand on what
   // lives.
