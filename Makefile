@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 JOBS ?= $(shell nproc)
 export JOBS
 
-.PHONY: help setup build run test test-all unit pytest includes lint format sanitize wheel clean
+.PHONY: help setup build run test test-all unit pytest includes fuzz lint format sanitize wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,11 @@ test: build includes unit  ## include rules, C++ tests, Python tests but the slo
 
 test-all: build includes unit  ## test, with the slow ones
 	$(PYTHON) -m pytest -q
+
+SEED ?= 100000
+COUNT ?= 20000
+fuzz: build  ## random programs compiled against eager (SEED=, COUNT=); failures are made small
+	$(PYTHON) -m tests.fuzz --seed $(SEED) --count $(COUNT) --keep-going --shrink
 
 includes:
 	$(PYTHON) scripts/check_includes.py

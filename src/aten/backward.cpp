@@ -52,7 +52,7 @@ std::vector<at::Tensor> backward(const c10::List<at::Tensor>& roots,
                                  const c10::List<std::optional<at::Tensor>>& gradients,
                                  bool keepGraph, bool createGraph,
                                  const c10::List<at::Tensor>& inputs, bool allowUnreachable,
-                                 bool accumulate) {
+                                 bool accumulate, const c10::List<at::Tensor>& /*leaves*/) {
   torch::autograd::edge_list from, to;
   torch::autograd::variable_list with;
   for (size_t i = 0; i < roots.size(); ++i) {
@@ -108,10 +108,19 @@ void OpRecorder::addBackward(const BackwardCall& call, PyObject* result) {
   impl_->addBackward(call, results);
 }
 
-bool OpRecorder::nextIsBackward() {
-  if (impl_->feed == nullptr || !impl_->feed->pending()) return false;
+PyObject* OpRecorder::nextBackwardLeaves() {
+  if (impl_->feed == nullptr || !impl_->feed->pending()) return nullptr;
   impl_->takeFlags();
-  return impl_->feed->impl().nextNamed("glowplug::backward") != nullptr;
+  const ir::Event* event = impl_->feed->impl().nextNamed("glowplug::backward");
+  if (event == nullptr) return nullptr;
+  PyObject* leaves = PyList_New(0);
+  for (const ir::Operand& leaf : event->operands.back().items) {
+    at::Tensor tensor = impl_->tracker.tensor(leaf.value);
+    if (!tensor.defined()) continue;
+    py::object object = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+    PyList_Append(leaves, object.ptr());
+  }
+  return leaves;
 }
 
 PyObject* OpRecorder::takeBackward(const BackwardCall& call) {
@@ -129,6 +138,17 @@ PyObject* OpRecorder::takeBackward(const BackwardCall& call) {
   return tuple;
 }
 
+// Those that the trace knows: what else the graph reaches was made before the call.
+ir::Operand OpRecorder::Impl::leavesOperand(PyObject* leaves) {
+  ir::Operand operand;
+  operand.kind = ir::Operand::Kind::List;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(leaves); ++i) {
+    ValueTracker::Entry* entry = tracker.find(THPVariable_Unpack(PyList_GET_ITEM(leaves, i)));
+    if (entry != nullptr) operand.items.push_back(valueOperand(entry->value));
+  }
+  return operand;
+}
+
 void OpRecorder::Impl::addBackward(const BackwardCall& call,
                                    const std::vector<at::Tensor>& results) {
   if (refused) return;
@@ -142,18 +162,17 @@ void OpRecorder::Impl::addBackward(const BackwardCall& call,
     for (const at::Tensor& tensor : tensorsOf(tuple)) {
       ir::Operand item;
       if (tensor.defined()) {
-        item.kind = ir::Operand::Kind::Value;
-        item.value = valueOf(tensor);
+        item = valueOperand(valueOf(tensor));
         if (!item.value.valid()) refuse("unknown_tensor", "of a backward pass");
       }
       operand.items.push_back(item);
     }
     return operand;
   };
-  event.operands = {list(call.roots),         list(call.gradients),
-                    constant(call.keepGraph), constant(call.createGraph),
-                    list(call.inputs),        constant(call.allowUnreachable),
-                    constant(call.accumulate)};
+  event.operands = {list(call.roots),          list(call.gradients),
+                    constant(call.keepGraph),  constant(call.createGraph),
+                    list(call.inputs),         constant(call.allowUnreachable),
+                    constant(call.accumulate), leavesOperand(call.leaves)};
   if (refused) return;
   event.writesInput = call.accumulate;
   bool gives = !results.empty() && !call.accumulate;
@@ -171,7 +190,7 @@ void OpRecorder::Impl::addBackward(const BackwardCall& call,
 TORCH_LIBRARY_FRAGMENT(glowplug, library) {
   library.def(
       "backward(Tensor[] roots, Tensor?[] gradients, bool keep_graph, bool create_graph, "
-      "Tensor[] inputs, bool allow_unreachable, bool accumulate) -> Tensor[]",
+      "Tensor[] inputs, bool allow_unreachable, bool accumulate, Tensor[] leaves) -> Tensor[]",
       &backward);
 }
 

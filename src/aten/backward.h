@@ -10,6 +10,7 @@ struct BackwardCall {
   PyObject* roots = nullptr;
   PyObject* gradients = nullptr;
   PyObject* inputs = nullptr;  // asked for; empty: all leaves
+  PyObject* leaves = nullptr;  // list of those that the pass reaches
   bool keepGraph = false, createGraph = false;
   bool allowUnreachable = true;
   bool accumulate = false;  // into .grad of the leaves, or of the inputs

@@ -32,14 +32,14 @@ bool isNumber(const c10::IValue& value) {
          value.isComplexDouble();
 }
 
+}  // namespace
+
 ir::Operand valueOperand(common::ValueId value) {
   ir::Operand operand;
   operand.kind = ir::Operand::Kind::Value;
   operand.value = value;
   return operand;
 }
-
-}  // namespace
 
 bool OpRecorder::Impl::canKeep(const c10::IValue& value) const {
   if (value.isNone() || value.isBool() || value.isInt() || value.isUnsigned() || value.isDouble() ||
@@ -175,6 +175,7 @@ void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
   }
   emitUndispatched(op == "set_data" ? "aten::set_data" : "glowplug::set_grad",
                    {valueOperand(value), source}, {}, true);
+  if (op == "set_data") noteReshaped(self);
   tracker.refresh(value);
   if (other.defined()) tracker.markExternal(other);  // it can be reached through self now
 }
@@ -244,11 +245,17 @@ void OpRecorder::Impl::prepare(Call& call, const torch::jit::Stack& stack) {
   call.zeroDim = call.traits.givesZeroDim(arguments);
 }
 
+void OpRecorder::Impl::noteReshaped(const at::Tensor& tensor) {
+  ValueTracker::Entry* entry = tracker.find(tensor);
+  reshapedFresh |= entry != nullptr && !trace.values[entry->value.index()].source.valid();
+}
+
 void OpRecorder::Impl::noteWrite(Call& call, const c10::IValue& argument) {
   auto note = [&](const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     bool external = tracker.isExternal(tensor);
     call.event.writesInput |= external;
+    if (call.traits.changesFields()) noteReshaped(tensor);
     if (auto* entry = tracker.find(tensor)) call.written.push_back({entry->value, external});
   };
   if (argument.isTensor()) return note(argument.toTensor());

@@ -13,7 +13,11 @@ OpFeed::~OpFeed() = default;
 bool OpFeed::pending() const { return impl_->next < impl_->end; }
 
 OpFeed::Impl::Impl(const ir::Trace& trace, const OpTable& table, Values& values, size_t end)
-    : trace(trace), table(table.impl()), slots(values.impl().slots), end(end) {
+    : trace(trace),
+      table(table.impl()),
+      slots(values.impl().slots),
+      trail(values.trail()),
+      end(end) {
   skipOthers();
 }
 
@@ -35,6 +39,7 @@ std::string OpFeed::Impl::take(const c10::OperatorHandle& op,
                   sameValue))
     return fmt::format("{} with other operands", name);
   *taken = &event;
+  trail.advance(next);
   next++;
   skipOthers();
   return "";

@@ -26,6 +26,7 @@ struct OpFeed::Impl {
   const ir::Trace& trace;
   const OpTable::Impl& table;
   std::vector<c10::IValue>& slots;
+  TensorTrail& trail;
   size_t next = 0, end;
 
  private:

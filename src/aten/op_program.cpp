@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "aten/op_program_impl.h"
+#include "aten/op_traits.h"
 #include "aten/thread_modes.h"
 #include "common/check.h"
 
@@ -91,6 +92,7 @@ void OpProgram::Impl::compileOperator(const ir::Event& event,
   step.kind = isLift(op) && event.operands[0].kind == ir::Operand::Kind::Const
                   ? Step::Kind::Lift
                   : Step::Kind::Operator;
+  step.changesFields = event.writesInput && OpTraits(op).changesFields();
   step.arguments = arguments.size();
   std::vector<Argument> own;
   for (size_t i = 0; i < schema.size(); ++i) {
@@ -250,6 +252,17 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
   return true;
 }
 
+void OpProgram::Impl::trackFields(Values::Impl& values, size_t event) const {
+  const std::vector<ir::Operand>& operands = trace.events[event].operands;
+  auto track = [&](const ir::Operand& operand) {
+    if (operand.kind != ir::Operand::Kind::Value) return;
+    const c10::IValue& slot = values.slots[operand.value.index()];
+    if (slot.isTensor()) values.trail.impl().track(slot.toTensor());
+  };
+  track(operands.front());
+  for (const ir::Operand& leaf : operands.back().items) track(leaf);
+}
+
 int OpProgram::run(Values& values, size_t begin, size_t end, size_t* failed) const {
   size_t event = begin;
   int status = Done;
@@ -259,10 +272,13 @@ int OpProgram::run(Values& values, size_t begin, size_t end, size_t* failed) con
       py::gil_scoped_release unlocked;
       torch::jit::Stack stack;
       for (; event < end; ++event) {
-        if (!impl_->runStep(impl_->steps[event], stack, values.impl().slots)) {
+        const Impl::Step& step = impl_->steps[event];
+        if (C10_UNLIKELY(step.changesFields)) impl_->trackFields(values.impl(), event);
+        if (!impl_->runStep(step, stack, values.impl().slots)) {
           status = Diverged;
           break;
         }
+        if (C10_UNLIKELY(step.changesFields)) values.impl().trail.note(event);
         if (C10_UNLIKELY(!warnings.empty())) {
           py::gil_scoped_acquire locked;
           warnings.flush(false);

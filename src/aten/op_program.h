@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "aten/op_table.h"
+#include "aten/tensor_trail.h"
 #include "ir/trace.h"
 
 namespace glowplug::aten {
@@ -26,6 +27,7 @@ class Values {
   // A Scalar value equals the expected Python bool, int or float (NaN equals NaN).
   bool scalarIs(common::ValueId id, PyObject* expected) const;
   void clear(common::ValueId id);
+  TensorTrail& trail();
 
   struct Impl;
   Impl& impl() { return *impl_; }

@@ -5,11 +5,13 @@
 
 #include "aten/op_program.h"
 #include "aten/op_table_impl.h"
+#include "aten/tensor_trail_impl.h"
 
 namespace glowplug::aten {
 
 struct Values::Impl {
   std::vector<c10::IValue> slots;  // None: absent, or an undefined tensor
+  TensorTrail trail;
 };
 
 struct OpProgram::Impl {
@@ -32,6 +34,7 @@ struct OpProgram::Impl {
   struct Step {
     enum class Kind : uint8_t { Skip, Operator, Lift, State };
     Kind kind = Kind::Skip;
+    bool changesFields = false;   // see OpTraits::changesFields
     bool checksIdentity = false;  // whether a result is a known tensor depends on data
     std::optional<c10::OperatorHandle> op;
     uint32_t arguments = 0, argumentsEnd = 0;  // into arguments
@@ -54,6 +57,9 @@ struct OpProgram::Impl {
   c10::IValue pushed(std::vector<c10::IValue>& slots, const Argument& argument) const;
   bool store(torch::jit::Stack& stack, std::vector<c10::IValue>& slots, const Step& step) const;
   bool runStep(const Step& step, torch::jit::Stack& stack, std::vector<c10::IValue>& slots) const;
+
+  // Before a step that changes fields of tensors: starts the trail of those.
+  void trackFields(Values::Impl& values, size_t event) const;
 
   const ir::Trace& trace;
   OpTable::Impl& table;

@@ -140,6 +140,8 @@ void OpRecorder::syncFlags() {
   for (const at::Tensor& tensor : impl_->tracker.living()) impl_->valueOf(tensor);
 }
 
+bool OpRecorder::reshapedFresh() const { return impl_->reshapedFresh; }
+
 void OpRecorder::follow(OpFeed& feed) { impl_->feed = &feed; }
 
 std::vector<common::ValueId> OpRecorder::takeDead() { return impl_->tracker.takeDead(); }
@@ -152,10 +154,7 @@ void OpRecorder::Impl::takeFlags() {
     bool wanted = feed->impl().table.constants[event->operands[1].constant.index()].toBool();
     if (!tensor.defined() || explicitGrad(tensor) != wanted) return;
     if (ValueTracker::Entry* entry = tracker.find(tensor)) entry->explicitGrad = wanted;
-    ir::Operand self;
-    self.kind = ir::Operand::Kind::Value;
-    self.value = value;
-    emitUndispatched("aten::requires_grad_", {self, constant(wanted)}, {value},
+    emitUndispatched("aten::requires_grad_", {valueOperand(value), constant(wanted)}, {value},
                      tracker.isExternal(tensor));
   }
 }

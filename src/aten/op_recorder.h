@@ -78,9 +78,13 @@ class OpRecorder {
 
   // Torch's engine has run a backward pass, unrecorded, and given `result` (a tuple or None).
   void addBackward(const BackwardCall& call, PyObject* result);
-  // The replay that is followed has run one next.
-  bool nextIsBackward();
-  // What it got from it; new reference, nullptr with an error set when it did something else.
+  // A tensor that was made in this call has got another shape in place.
+  bool reshapedFresh() const;
+  // The replay that is followed has run a backward pass next: list of the leaves that it reached,
+  // new reference. nullptr, without an error, when it has run something else.
+  PyObject* nextBackwardLeaves();
+  // What the replay got from it; new reference, nullptr with an error set when it did something
+  // else.
   PyObject* takeBackward(const BackwardCall& call);
 
   // A random generator that existed before the recording. Operators that draw from another one than

@@ -13,6 +13,8 @@
 
 namespace glowplug::aten {
 
+ir::Operand valueOperand(common::ValueId value);
+
 struct OpRecorder::Impl {
   Impl(ir::Trace& trace, OpTable& table, OpSink& sink)
       : trace(trace), publicTable(table), table(table.impl()), sink(sink) {}
@@ -59,6 +61,8 @@ struct OpRecorder::Impl {
   common::ValueId addValue(const at::Tensor& tensor, PyTypeObject* type, bool external);
   common::ValueId addAlias(const at::Tensor& result, std::string_view op, const at::Tensor& self);
   void addWrite(std::string_view op, const at::Tensor& self, const at::Tensor& other);
+  void noteReshaped(const at::Tensor& tensor);
+  ir::Operand leavesOperand(PyObject* leaves);
   void addBackward(const BackwardCall& call, const std::vector<at::Tensor>& results);
   void takeFlags();
   void emitUndispatched(const char* name, std::vector<ir::Operand> operands,
@@ -82,6 +86,8 @@ struct OpRecorder::Impl {
   ThreadModes modes{};
   uint64_t switches = 0;
   bool refused = false;
+  // A tensor that was made in this call has got another shape in place.
+  bool reshapedFresh = false;
   OpFeed* feed = nullptr;
   std::vector<at::Generator> generators;
   std::unordered_map<c10::OperatorHandle, OpTraits> traits;

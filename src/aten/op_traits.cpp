@@ -228,6 +228,9 @@ OpTraits::OpTraits(const c10::OperatorHandle& op)
     draws_ |= type.find("Generator") != std::string::npos;
   }
   if (op.hasTag(at::Tag::nondeterministic_seeded)) draws_ = true;
+  changesFields_ = (op.hasTag(at::Tag::inplace_view) && full != "aten::detach_") ||
+                   full == "aten::set_data" || full == "glowplug::set_grad" ||
+                   full == "glowplug::backward";
   dynamic_ = op.hasTag(at::Tag::dynamic_output_shape) ||
              op.hasTag(at::Tag::data_dependent_output) || kDataSized.count(full) > 0 ||
              (kDataSized.count(name_) > 0 && name_ != "aten::where" && name_ != "aten::set_");

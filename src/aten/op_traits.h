@@ -32,6 +32,8 @@ class OpTraits {
   bool resizesWritten() const { return resizesWritten_; }
   // A function of the operands' metadata alone: nothing to replay.
   bool metadataQuery() const { return metadataQuery_; }
+  // Changes what a tensor has besides its contents: its shape or its gradient.
+  bool changesFields() const { return changesFields_; }
   // Gives a tensor that was just made out of Python data.
   bool lift() const { return lift_; }
   // Allocates and fills one tensor, from metadata of its operands at most.
@@ -48,6 +50,7 @@ class OpTraits {
   bool foreign_, draws_ = false, dynamic_ = false, readsMasks_ = false, hiddenWrites_ = false;
   bool conservativeAliases_ = false;
   bool keepsSizesOfSelf_, resizesWritten_, metadataQuery_, lift_, makesOneTensor_;
+  bool changesFields_;
 };
 
 }  // namespace glowplug::aten

@@ -54,6 +54,8 @@ bool Values::scalarIs(common::ValueId id, PyObject* expected) const {
   return same;
 }
 
+TensorTrail& Values::trail() { return impl_->trail; }
+
 void Values::clear(common::ValueId id) { impl_->slots[id.index()] = c10::IValue(); }
 
 }  // namespace glowplug::aten

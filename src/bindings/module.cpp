@@ -9,6 +9,8 @@
 #include "engine/entry.h"
 #include "engine/python_values.h"
 #include "insight/counters.h"
+#include "trace/callees.h"
+#include "trace/well_known.h"
 
 namespace {
 
@@ -122,5 +124,7 @@ PyMODINIT_FUNC PyInit__C() {
       bindings::addEvaluateFunctions(module.get()) < 0 ||
       bindings::addVerifyFunctions(module.get()) < 0)
     return nullptr;
+  trace::wellKnown();
+  trace::prepareCallees();
   return module.release();
 }

@@ -1,5 +1,6 @@
 #include "bindings/verify.h"
 
+#include "cpython/modules.h"
 #include "cpython/ref.h"
 
 namespace glowplug::bindings {
@@ -35,7 +36,7 @@ bool isVerifying() { return verifying; }
 
 PyObject* callVerified(PyObject* entry, PyObject* const* args, Py_ssize_t positional,
                        PyObject* kwnames) {
-  Ref module = Ref::steal(PyImport_ImportModule("glowplug._verify"));
+  Ref module = cpython::importModule("glowplug._verify");
   Ref check = module ? Ref::steal(PyObject_GetAttrString(module.get(), "check")) : Ref();
   Ref tuple = check ? Ref::steal(PyTuple_New(positional)) : Ref();
   Ref dict = tuple ? Ref::steal(PyDict_New()) : Ref();

@@ -12,6 +12,7 @@
 #include "common/check.h"
 #include "common/events.h"
 #include "common/log.h"
+#include "cpython/modules.h"
 #include "cpython/tracing.h"
 #include "insight/counters.h"
 #include "trace/recorder.h"
@@ -163,6 +164,68 @@ size_t Entry::traceCount() const {
   return count;
 }
 
+namespace {
+
+// A trace that can take over, with the objects that its guards met when the call began.
+struct Candidate {
+  std::shared_ptr<CompiledTrace> trace;
+  std::vector<Ref> objects;
+
+  Outcome resume(const guard::Call& call, std::unique_ptr<replay::Suspended>& suspended) const {
+    std::vector<PyObject*> borrowed;
+    for (const Ref& object : objects) borrowed.push_back(object.get());
+    return trace->plan->resume(call, borrowed.data(), suspended);
+  }
+};
+
+std::optional<Candidate> candidate(TraceGroup& group, const std::shared_ptr<CompiledTrace>& trace,
+                                   const guard::Call& call) {
+  std::vector<PyObject*> fetched;
+  if (!group.guards.holds(trace->number, call, fetched)) return std::nullopt;
+  Candidate found{trace, {}};
+  for (PyObject* object : fetched) found.objects.push_back(Ref::borrow(object));
+  return found;
+}
+
+}  // namespace
+
+// Runs the trace, and where it stops another one that took the other side of the branch. Guards are
+// about what there was when the call began: after a change they have been asked before it.
+Outcome Entry::runTrace(TraceGroup& group, std::shared_ptr<CompiledTrace>& trace,
+                        const guard::Call& call, std::vector<PyObject*>& fetched,
+                        std::unique_ptr<replay::Suspended>& suspended) {
+  std::vector<Candidate> candidates;
+  if (trace->plan->stopsAfterCommit()) {
+    // Copies, here and below: guards run Python code, and other threads add and drop traces.
+    std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
+    for (const auto& sibling : siblings) {
+      if (sibling == trace || !sibling->plan->isJoinedWith(*trace->plan)) continue;
+      if (auto found = candidate(group, sibling, call)) candidates.push_back(std::move(*found));
+    }
+  }
+  Outcome outcome = trace->plan->run(call, fetched.data(), suspended);
+  auto takeOver = [&]() -> std::optional<Candidate> {
+    for (const Candidate& one : candidates)
+      if (one.trace != trace && one.trace->plan->covers(*suspended)) return one;
+    if (suspended->committed()) return std::nullopt;
+    std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
+    for (const auto& sibling : siblings) {
+      if (sibling == trace || !sibling->plan->covers(*suspended)) continue;
+      if (auto found = candidate(group, sibling, call)) return found;
+    }
+    return std::nullopt;
+  };
+  constexpr int kMostTries = 64;
+  for (int tries = 0; outcome.kind == Outcome::Kind::Exited && suspended && tries < kMostTries;
+       tries++) {
+    std::optional<Candidate> next = takeOver();
+    if (!next) break;
+    trace = next->trace;
+    outcome = next->resume(call, suspended);
+  }
+  return outcome;
+}
+
 bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
                    std::vector<PyObject*>& fetched, PyObject** result, Timing& timing) {
   auto find = [&](size_t wanted) -> std::shared_ptr<CompiledTrace> {
@@ -174,22 +237,7 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
   GP_CHECK(trace, "a matched trace exists");
   int64_t start = timing.mark();
   std::unique_ptr<replay::Suspended> suspended;
-  Outcome outcome = trace->plan->run(call, fetched.data(), suspended);
-  // Another trace that took the other side of the branch goes on where this one stopped.
-  for (size_t tries = 0; outcome.kind == Outcome::Kind::Exited && suspended && tries < 64;
-       tries++) {
-    bool resumed = false;
-    std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
-    for (const auto& sibling : siblings) {
-      if (sibling == trace || !sibling->plan->covers(*suspended)) continue;
-      if (!group.guards.holds(sibling->number, call, fetched)) continue;
-      outcome = sibling->plan->resume(call, fetched.data(), suspended);
-      trace = sibling;
-      resumed = true;
-      break;
-    }
-    if (!resumed) break;
-  }
+  Outcome outcome = runTrace(group, trace, call, fetched, suspended);
   timing.record.execute_ns = timing.mark() - start;
   timing.record.trace = static_cast<uint32_t>(trace->number);
   switch (outcome.kind) {
@@ -306,7 +354,7 @@ void Entry::goEager(Refusal refusal) {
   Ref message = Ref::steal(PyUnicode_FromString(
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
   eager_ = std::move(refusal);
-  Ref logging = Ref::steal(PyImport_ImportModule("logging"));
+  Ref logging = cpython::importModule("logging");
   Ref logger = logging
                    ? Ref::steal(PyObject_CallMethod(logging.get(), "getLogger", "s", "glowplug"))
                    : Ref();

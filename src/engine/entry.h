@@ -85,6 +85,9 @@ class Entry {
   // matched.
   bool replay(TraceGroup& group, size_t number, const guard::Call& call,
               std::vector<PyObject*>& fetched, PyObject** result, Timing& timing);
+  replay::Outcome runTrace(TraceGroup& group, std::shared_ptr<CompiledTrace>& trace,
+                           const guard::Call& call, std::vector<PyObject*>& fetched,
+                           std::unique_ptr<replay::Suspended>& suspended);
   std::shared_ptr<TraceGroup> groupOfThread();
   size_t traceCount() const;
   void dropDead();

@@ -11,14 +11,15 @@ using cpython::Ref;
 bool isLate(const ir::Trace& trace, SourceId source) {
   while (source.valid()) {
     const ir::Source& at = trace.sources[source.index()];
-    if (at.step == ir::StepKind::Result || at.step == ir::StepKind::Built) return true;
+    if (at.since > 0 || at.step == ir::StepKind::Result || at.step == ir::StepKind::Built)
+      return true;
     source = at.parent;
   }
   return false;
 }
 
 bool isLate(const ir::Trace& trace, const ir::Guard& guard) {
-  return isLate(trace, guard.source) || isLate(trace, guard.other);
+  return guard.since > 0 || isLate(trace, guard.source) || isLate(trace, guard.other);
 }
 
 struct LateGuards::Impl {

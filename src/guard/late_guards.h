@@ -12,8 +12,8 @@
 
 namespace glowplug::guard {
 
-// Whether the path starts at something that is there only in the middle of a call: what an opaque
-// call returned, or an object built for one.
+// Whether it is looked at only in the middle of a call: what an opaque call returned, an object
+// built for one, or what was read first after a call that may have changed anything.
 bool isLate(const ir::Trace& trace, common::SourceId source);
 bool isLate(const ir::Trace& trace, const ir::Guard& guard);
 

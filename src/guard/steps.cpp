@@ -1,6 +1,7 @@
 #include "guard/steps.h"
 
 #include "aten/op_table.h"
+#include "cpython/modules.h"
 #include "cpython/object_fields.h"
 #include "cpython/version_tags.h"
 
@@ -11,24 +12,13 @@ using ir::StepKind;
 
 namespace {
 
-PyTypeObject* importType(const char* module, const char* name) {
-  Ref found = Ref::steal(PyImport_ImportModule(module));
-  PyObject* type = found ? PyObject_GetAttrString(found.get(), name) : nullptr;
-  if (!type || !PyType_Check(type)) {
-    PyErr_Clear();
-    Py_XDECREF(type);
-    return nullptr;
-  }
-  return reinterpret_cast<PyTypeObject*>(type);  // kept for the life of the process
-}
-
 PyTypeObject* dequeType() {
-  static PyTypeObject* type = importType("_collections", "deque");
+  static PyTypeObject* type = cpython::moduleType("_collections", "deque");
   return type;
 }
 
 PyTypeObject* partialType() {
-  static PyTypeObject* type = importType("_functools", "partial");
+  static PyTypeObject* type = cpython::moduleType("_functools", "partial");
   return type;
 }
 

@@ -27,6 +27,7 @@ struct Fields<Source> {
       Field{"parent", &Source::parent},
       Field{"object", &Source::object},
       Field{"index", &Source::index},
+      Field{"since", &Source::since},
   };
 };
 
@@ -35,7 +36,8 @@ struct Fields<Guard> {
   static constexpr auto kAll = std::tuple{
       Field{"source", &Guard::source}, Field{"object", &Guard::object},
       Field{"other", &Guard::other},   Field{"meta", &Guard::meta},
-      Field{"number", &Guard::number}, Field{"site", &Guard::site},
+      Field{"number", &Guard::number}, Field{"since", &Guard::since},
+      Field{"site", &Guard::site},
   };
 };
 

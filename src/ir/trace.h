@@ -67,6 +67,7 @@ struct Source {
   SourceId parent;    // invalid for roots
   ObjectId object;    // Key or Object payload
   int64_t index = 0;  // Index payload
+  int64_t since = 0;  // as Guard::since: when it was found first
 
   bool operator==(const Source&) const = default;
 };
@@ -78,6 +79,9 @@ struct Guard {
   SourceId other;      // Other payload
   MetaId meta;         // Meta payload
   int64_t number = 0;  // Number payload
+  // 0: holds when the call begins. Else it need not hold before that many events have run, of which
+  // the last is an opaque call that may have changed anything; it is asked then.
+  int64_t since = 0;
   SiteId site;
 
   bool operator==(const Guard&) const = default;
@@ -145,9 +149,9 @@ struct Event {
   ObjectId
       keywords;  // Opaque, Effect::CallMethod: tuple of the names of the last arguments, if any
   // Opaque: what the callee may do. None of them: anything to whatever the program can reach.
-  bool logOnly = false;  // keeps and changes nothing that the program can see
-  bool known = false;    // keeps nothing, changes nothing but data of the tensors it is given
-  bool pure = false;     // computes a value from values: may be called again, or not at all
+  bool logOnly = false;        // keeps and changes nothing that the program can see
+  bool known = false;          // keeps nothing, changes nothing but data of the tensors it is given
+  bool pure = false;           // computes a value from values: may be called again, or not at all
   ValueId value;               // Sizes, Fork: what is looked at
   ObjectId expected;           // Fork: the value this trace goes on with
   std::vector<int64_t> sizes;  // Sizes
@@ -162,14 +166,19 @@ struct Event {
 inline bool isLateGuard(const Event& event) {
   return event.kind == EventKind::Fork || event.kind == EventKind::Sizes;
 }
-// Tensor operators before and after the event cannot be one graph.
-inline bool endsSegment(const Event& event) {
-  return event.kind == EventKind::Opaque && !event.logOnly && !event.pure;
+// Something outside is called, which may be done neither twice nor not at all.
+inline bool callsOut(const Event& event) { return event.kind == EventKind::Opaque && !event.pure; }
+// A call of which nothing is known: it may change whatever the program can reach.
+inline bool mayChangeAnything(const Event& event) {
+  return callsOut(event) && !event.logOnly && !event.known;
 }
+// A replay may find there that the program goes another way.
+inline bool mayStop(const Event& event) { return isLateGuard(event) || callsOut(event); }
+// Tensor operators before and after the event cannot be one graph.
+inline bool endsSegment(const Event& event) { return callsOut(event) && !event.logOnly; }
 // From here on the call cannot begin again from its start: something has happened outside.
 inline bool cannotBeTakenBack(const Event& event) {
-  return (event.kind == EventKind::Opaque && !event.pure) ||
-         (event.kind == EventKind::Op && event.writesInput);
+  return callsOut(event) || (event.kind == EventKind::Op && event.writesInput);
 }
 
 struct Recipe {

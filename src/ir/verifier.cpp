@@ -98,7 +98,7 @@ void Verifier::checkUnused(const Struct& value, std::string_view optional) {
   const Positional order = positional(value);
   forEachField<Struct>([&](const auto& field) {
     if (field.name == order[0] || field.name == order[1]) return;
-    if (field.name == "site" || field.name == "dead") return;
+    if (field.name == "site" || field.name == "dead" || field.name == "since") return;
     if (hasWord(optional, field.name) || value.*field.member == Struct{}.*field.member) return;
     report("has '{}', which its kind does not use", field.name);
   });

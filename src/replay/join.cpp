@@ -175,6 +175,13 @@ const Plan::Impl::Joined* Plan::Impl::joinedWith(uint64_t serial, size_t event) 
   return nullptr;
 }
 
+bool Plan::stopsAfterCommit() const { return impl_->stopsAfterCommit; }
+
+bool Plan::isJoinedWith(const Plan& other) const {
+  return std::any_of(impl_->joined.begin(), impl_->joined.end(),
+                     [&](const Impl::Joined& join) { return join.other == other.impl_.get(); });
+}
+
 bool Plan::covers(Suspended& suspended) const {
   Suspended::State& state = *suspended.state;
   if (state.error || !impl_->joinedWith(state.origin, state.event)) return false;

@@ -1,70 +1,32 @@
 // What is checked after an opaque call: guards on what it returned, and, where it may have changed
-// anything, whether everything else is still as the trace takes it to be.
-//
-// A trace has one set of guards for the whole call. They hold when the call begins, and after each
-// unknown call they are asked again, apart from those about places that the program itself had
-// written by then. The objects at the paths must be the same ones too, because the replay has them
-// already.
+// anything, all that the program reads after it and before the next such call. What it read before
+// and looks at no more need not hold any longer.
 
 #include <algorithm>
 
-#include "cpython/constant.h"
 #include "replay/plan_impl.h"
 
 namespace glowplug::replay {
 
 using common::SourceId;
 using cpython::Ref;
-using ir::EffectKind;
 using ir::Event;
 using ir::EventKind;
-using ir::PredicateKind;
 using ir::StepKind;
 
-namespace {
-
-bool mayChangeAnything(const Event& event) {
-  return event.kind == EventKind::Opaque && !event.logOnly && !event.known && !event.pure;
-}
-
-bool looksAtContents(PredicateKind kind) {
-  switch (kind) {
-    case PredicateKind::Missing:
-    case PredicateKind::DictKeys:
-    case PredicateKind::Length:
-    case PredicateKind::SetEq:
-    case PredicateKind::Contains:
-    case PredicateKind::Lacks:
-    case PredicateKind::Unset:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// The step leads from a container or object to a part of it that can be written.
-bool isPart(StepKind step) {
-  switch (step) {
-    case StepKind::DictItem:
-    case StepKind::ListItem:
-    case StepKind::DequeItem:
-    case StepKind::SlotAttr:
-    case StepKind::TypeAttr:
-    case StepKind::CellContents:
-    case StepKind::GetAttr:
-      return true;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
-// The event that gives what the path starts at.
+// The opaque call after which the late path can be followed.
 size_t Plan::Impl::madeBy(SourceId source) const {
-  while (trace.sources[source.index()].parent.valid())
-    source = trace.sources[source.index()].parent;
-  const ir::Source& root = trace.sources[source.index()];
+  auto known = foundBy.find(source);
+  if (known != foundBy.end()) return known->second;
+  const ir::Source& at = trace.sources[source.index()];
+  size_t event = at.parent.valid() ? (guard::isLate(trace, at.parent) ? madeBy(at.parent) : 0)
+                 : at.step == StepKind::Result || at.step == StepKind::Built ? findRoot(at)
+                                                                             : 0;
+  if (at.since > 0) event = std::max(event, static_cast<size_t>(at.since) - 1);
+  return foundBy[source] = event;
+}
+
+size_t Plan::Impl::findRoot(const ir::Source& root) const {
   auto number = static_cast<size_t>(root.index);
   if (root.step == StepKind::Result) return static_cast<size_t>(madeAt[number]);
   for (size_t e = 0; e < trace.events.size(); e++) {
@@ -81,74 +43,33 @@ size_t Plan::Impl::madeBy(SourceId source) const {
   return trace.events.size();
 }
 
-// The program has written before the event what the guard looks at.
-bool Plan::Impl::isOverwritten(const ir::Guard& guard, size_t end) const {
-  auto writes = [&](const Event& event, SourceId place, bool wholly) {
-    size_t target = event.effect == EffectKind::CallMethod ? 1 : 0;
-    if (target >= event.recipes.size()) return false;
-    const ir::Recipe& object = trace.recipes[event.recipes[target].index()];
-    SourceId written = object.source;
-    const ir::Source& at = trace.sources[place.index()];
-    SourceId owner = wholly ? place : at.parent;
-    bool attribute = event.effect == EffectKind::SetAttr || event.effect == EffectKind::DelAttr;
-    if (attribute && owner.valid() && trace.sources[owner.index()].step == StepKind::InstanceDict &&
-        object.source.valid())
-      owner = trace.sources[owner.index()].parent;
-    bool same = object.source.valid() ? owner == written
-                                      : owner.valid() && object.object.valid() &&
-                                            trace.sources[owner.index()].object == object.object;
-    if (!same || wholly || event.effect == EffectKind::CallMethod ||
-        event.effect == EffectKind::SetCell)
-      return same;
-    const ir::Recipe& key = trace.recipes[event.recipes[1].index()];
-    return !key.object.valid() || !at.object.valid() ||
-           cpython::constantsEqual(objects.get(key.object), objects.get(at.object));
-  };
-  for (size_t e = 0; e < end; e++) {
-    const Event& event = trace.events[e];
-    if (event.kind != EventKind::Effect) continue;
-    if (looksAtContents(guard.kind) && writes(event, guard.source, true)) return true;
-    for (SourceId at = guard.source; at.valid(); at = trace.sources[at.index()].parent)
-      if (isPart(trace.sources[at.index()].step) && writes(event, at, false)) return true;
-  }
-  return false;
-}
-
-void Plan::Impl::addLateCheck(size_t event) {
-  bool again = mayChangeAnything(trace.events[event]);
-  auto isKnownBy = [&](SourceId source) {
-    if (!source.valid() || !guard::isLate(trace, source)) return true;
-    size_t made = madeBy(source);
-    return again ? made <= event : made == event;
-  };
-  LateCheck check;
-  std::vector<size_t> chosen;
-  for (size_t i = 0; i < trace.guards.size(); i++) {
-    const ir::Guard& guard = trace.guards[i];
-    bool late = guard::isLate(trace, guard);
-    if (!late && !again) continue;
-    if (isKnownBy(guard.source) && isKnownBy(guard.other) && !isOverwritten(guard, event))
-      chosen.push_back(i);
-  }
-  std::vector<SourceId> asked;
-  for (SourceId source : lateWanted)
-    if (madeBy(source) == event) check.taken.push_back(source);
-  asked = check.taken;
-  for (size_t i = 0; again && i < wanted.size(); i++) {
-    ir::Guard place;
-    place.source = wanted[i];
-    if (isOverwritten(place, event)) continue;
-    check.kept.push_back(i);
-    asked.push_back(wanted[i]);
-  }
-  if (chosen.empty() && asked.empty()) return;
-  check.guards = std::make_unique<guard::LateGuards>(trace, objects, ops, std::move(chosen), asked);
-  lateChecks.emplace(event, std::move(check));
+size_t Plan::Impl::askedAfter(const ir::Guard& guard) const {
+  size_t event = guard.since > 0 ? static_cast<size_t>(guard.since) - 1 : 0;
+  for (SourceId source : {guard.source, guard.other})
+    if (source.valid() && guard::isLate(trace, source)) event = std::max(event, madeBy(source));
+  return event;
 }
 
 void Plan::Impl::findLateChecks() {
-  for (size_t e = 0; e < trace.events.size(); e++)
-    if (trace.events[e].kind == EventKind::Opaque) addLateCheck(e);
+  std::unordered_map<size_t, std::vector<size_t>> chosen;
+  for (size_t i = 0; i < trace.guards.size(); i++) {
+    const ir::Guard& guard = trace.guards[i];
+    if (!guard::isLate(trace, guard)) continue;
+    size_t event = askedAfter(guard);
+    // The same path twice: the object there is to be the one that the replay has.
+    if (guard.kind == ir::PredicateKind::SameAs && guard.source == guard.other)
+      lateChecks[event].kept.push_back(guard.source);
+    else
+      chosen[event].push_back(i);
+  }
+  for (SourceId source : lateWanted) lateChecks[madeBy(source)].taken.push_back(source);
+  for (const auto& [event, guards] : chosen) lateChecks[event];
+  for (auto& [event, check] : lateChecks) {
+    std::vector<SourceId> asked = check.taken;
+    asked.insert(asked.end(), check.kept.begin(), check.kept.end());
+    check.guards =
+        std::make_unique<guard::LateGuards>(trace, objects, ops, std::move(chosen[event]), asked);
+  }
 }
 
 bool Plan::Impl::passes(Context& context, size_t event) const {
@@ -162,8 +83,11 @@ bool Plan::Impl::passes(Context& context, size_t event) const {
   const LateCheck& check = found->second;
   std::vector<Ref> fetched;
   if (!check.guards->hold(context.call, fetched)) return false;
-  for (size_t i = 0; i < check.kept.size(); i++)
-    if (fetched[check.taken.size() + i].get() != context.fetched[check.kept[i]].get()) return false;
+  for (size_t i = 0; i < check.kept.size(); i++) {
+    Ref had = Ref::steal(context.source(check.kept[i]));
+    if (!had) return PyErr_Clear(), false;
+    if (fetched[check.taken.size() + i].get() != had.get()) return false;
+  }
   for (size_t i = 0; i < check.taken.size(); i++)
     context.late[static_cast<size_t>(lateIndex[check.taken[i].index()])] = std::move(fetched[i]);
   for (size_t v = 0; v < trace.values.size() && !check.taken.empty(); v++) {

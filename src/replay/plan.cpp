@@ -66,7 +66,7 @@ CommitPoints::CommitPoints(const ir::Trace& trace, const std::vector<int64_t>& m
         if (recipe.value.valid())
           latest.back() = std::max(latest.back(), madeAt[recipe.value.index()]);
       });
-    } else if (event.kind == EventKind::Opaque) {
+    } else if (ir::callsOut(event)) {
       while (open < events.size() && latest[open] < static_cast<int64_t>(e)) {
         committedAt.push_back(e);
         open++;
@@ -93,6 +93,7 @@ Plan::Impl::Impl(const ir::Trace& trace, const cpython::ObjectTable& objects,
   auto commit = std::find_if(trace.events.begin(), trace.events.end(), ir::cannotBeTakenBack);
   if (commit != trace.events.end())
     firstCommit = static_cast<size_t>(commit - trace.events.begin());
+  stopsAfterCommit = std::any_of(commit, trace.events.end(), ir::mayStop);
   collectUses();
   findLateChecks();
   collectLives();
@@ -146,6 +147,15 @@ void Plan::Impl::collectLives() {
   for (auto& list : uses) std::sort(list.begin(), list.end());
 }
 
+void Plan::Impl::findGradOwners() {
+  if (std::none_of(trace.events.begin(), trace.events.end(), ir::mayChangeAnything)) return;
+  for (const ir::Source& source : trace.sources) {
+    if (source.step != ir::StepKind::TensorGrad || guard::isLate(trace, source.parent)) continue;
+    want(source.parent);
+    gradOwners.push_back(static_cast<size_t>(wantedIndex[source.parent.index()]));
+  }
+}
+
 void Plan::Impl::collectUses() {
   uses.resize(trace.values.size());
   wantedIndex.assign(trace.sources.size(), -1);
@@ -178,6 +188,9 @@ void Plan::Impl::collectUses() {
       name(recipe.object);
     });
   }
+  findGradOwners();
+  for (const ir::Guard& guard : trace.guards)
+    if (guard.since > 0 && guard.source == guard.other) want(guard.source);
   for (auto& list : uses) std::sort(list.begin(), list.end());
 }
 

@@ -73,6 +73,11 @@ class Plan {
   // Any thread may run a plan that other threads run; the GIL is needed.
   Outcome run(const guard::Call& call, PyObject* const* fetched,
               std::unique_ptr<Suspended>& suspended);
+  // A run may stop for another plan after it has changed something: whether that plan's guards hold
+  // has to be asked before the run.
+  bool stopsAfterCommit() const;
+  // The two part at a late guard.
+  bool isJoinedWith(const Plan& other) const;
   // Goes on from where another plan stopped; this plan covers() the case. `fetched` as in run().
   Outcome resume(const guard::Call& call, PyObject* const* fetched,
                  std::unique_ptr<Suspended>& suspended);

@@ -31,10 +31,9 @@ struct CommitPoints {
 // What is checked after an opaque call.
 struct LateCheck {
   std::unique_ptr<guard::LateGuards> guards;
-  // The guards' wanted objects: first those that the trace takes from what the call gave...
-  std::vector<common::SourceId> taken;
-  // ... then those that the replay has, by index in wanted: they must be the same objects still.
-  std::vector<size_t> kept;
+  // The guards' wanted objects: first those that the trace takes from what is there now, then those
+  // that must still be the ones that the replay has.
+  std::vector<common::SourceId> taken, kept;
 };
 
 struct Step {
@@ -128,6 +127,7 @@ struct Plan::Impl {
 
   // plan.cpp
   void want(common::SourceId source);
+  void findGradOwners();
   void collectUses();
   void collectLives();
   void addInput(const ir::Event& event);
@@ -141,9 +141,9 @@ struct Plan::Impl {
 
   // late_checks.cpp
   void findLateChecks();
-  void addLateCheck(size_t event);
+  size_t findRoot(const ir::Source& root) const;
   size_t madeBy(common::SourceId source) const;  // the event that gives what a late path starts at
-  bool isOverwritten(const ir::Guard& guard, size_t event) const;
+  size_t askedAfter(const ir::Guard& guard) const;
   bool passes(Context& context, size_t event) const;
   bool passesAgain(Context& context, size_t event) const;
 
@@ -160,7 +160,7 @@ struct Plan::Impl {
   bool runSegment(Context& context, const Step& step, Outcome* outcome) const;
   bool takeOutputs(Context& context, const Segment& segment, PyObject* result) const;
   bool runOpaque(Context& context, const Step& step, Outcome* outcome) const;
-  bool callOpaque(Context& context, const ir::Event& event) const;
+  bool callOpaque(Context& context, size_t number) const;
   bool isMet(Context& context, size_t event) const;
   Outcome finish(Context& context, size_t event) const;
 
@@ -181,8 +181,10 @@ struct Plan::Impl {
   std::vector<common::SourceId> lateWanted;          // found in the middle of the call
   std::vector<int32_t> lateIndex;                    // by SourceId: in lateWanted, or -1
   std::unordered_map<size_t, LateCheck> lateChecks;  // by opaque event
-  size_t firstCommit = SIZE_MAX;                     // the first event that cannot be taken back
-  std::vector<size_t> diesAt;  // by ValueId: event before which the program let go of it
+  mutable std::unordered_map<common::SourceId, size_t> foundBy;  // answers of madeBy()
+  size_t firstCommit = SIZE_MAX;  // the first event that cannot be taken back
+  bool stopsAfterCommit = false;  // it may stop behind firstCommit
+  std::vector<size_t> diesAt;     // by ValueId: event before which the program let go of it
   std::vector<std::pair<common::ValueId, size_t>> inputs;  // value, index in wanted
   std::vector<common::ObjectId> named;                     // weakly held objects of recipes
   std::vector<std::vector<uint32_t>> uses;  // events that use a value, ascending, by ValueId
@@ -192,7 +194,8 @@ struct Plan::Impl {
   std::vector<int> segmentOf;  // by event: the segment whose range holds it, or -1
   std::vector<Joined> joined;
   std::shared_ptr<const Schedule> schedule;
-  size_t valueCapacity = 0;  // of the largest joined trace
+  size_t valueCapacity = 0;        // of the largest joined trace
+  std::vector<size_t> gradOwners;  // wanted tensors whose .grad an unknown call may change
   bool hasState = false, hasRandom = false;
 };
 

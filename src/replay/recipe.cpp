@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "cpython/modules.h"
 #include "replay/recipe_builder.h"
 
 namespace glowplug::replay {
@@ -15,20 +16,9 @@ using ir::RecipeKind;
 
 namespace {
 
-// Kept for the life of the process, as the modules themselves are.
-PyObject* imported(const char* module, const char* name) {
-  Ref from = Ref::steal(PyImport_ImportModule(module));
-  return from ? PyObject_GetAttrString(from.get(), name) : nullptr;
-}
-
-PyTypeObject* importedType(PyObject*& cache, const char* module, const char* name) {
-  if (!cache) cache = imported(module, name);
-  return reinterpret_cast<PyTypeObject*>(cache);
-}
-
 PyTypeObject* partialType() {
-  static PyObject* cache = nullptr;
-  return importedType(cache, "functools", "partial");
+  static PyTypeObject* type = cpython::moduleType("functools", "partial");
+  return type;
 }
 
 // torch.return_types and the like, which are made in C and have more than their items.
@@ -40,13 +30,13 @@ bool isStructSequence(PyTypeObject* type) {
 }  // namespace
 
 PyTypeObject* dequeType() {
-  static PyObject* cache = nullptr;
-  return importedType(cache, "collections", "deque");
+  static PyTypeObject* type = cpython::moduleType("collections", "deque");
+  return type;
 }
 
 PyTypeObject* defaultDictType() {
-  static PyObject* cache = nullptr;
-  return importedType(cache, "collections", "defaultdict");
+  static PyTypeObject* type = cpython::moduleType("collections", "defaultdict");
+  return type;
 }
 
 Ref RecipeBuilder::build(RecipeId id) {

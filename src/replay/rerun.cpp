@@ -21,8 +21,7 @@ struct Rerun::Impl {
   // Pure calls are simply made again.
   void skipOthers() {
     size_t end = state.done + (state.error ? 1 : 0);
-    while (next < end && (trace.events[next].kind != EventKind::Opaque || trace.events[next].pure))
-      next++;
+    while (next < end && !ir::callsOut(trace.events[next])) next++;
     if (next >= end) next = trace.events.size();
   }
 
@@ -40,6 +39,7 @@ Rerun::~Rerun() = default;
 
 bool Rerun::begin() {
   impl_->context.state.reset();  // torch's thread state is what it was when the call began
+  impl_->context.values.trail().rewind();
   return impl_->context.undo.undo();
 }
 
@@ -50,6 +50,7 @@ bool Rerun::opaquePending() const { return impl_->next < impl_->trace.events.siz
 PyObject* Rerun::takeOpaque() {
   size_t taken = impl_->next++;
   impl_->skipOthers();
+  impl_->context.values.trail().advance(taken);
   Suspended::State& state = impl_->state;
   // The effects before this call are done again by now; what the call made of them comes back.
   bool last = taken == impl_->context.flushedAt;

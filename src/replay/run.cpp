@@ -41,6 +41,7 @@ bool Context::bind(PyObject* const* objects) {
     if (!named.back()) return false;
   }
   for (const auto& [id, index] : schedule->bound) values.setTensor(id, objects[index]);
+  for (size_t i : plan->gradOwners) values.trail().track(objects[i]);
   if (plan->hasRandom && !random) random = std::make_unique<aten::RandomState>();
   if (plan->hasState && !state) state = std::make_unique<aten::StateRestore>();
   return true;
@@ -243,7 +244,7 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
       return false;
     }
   }
-  if (!callOpaque(context, event)) {
+  if (!callOpaque(context, step.begin)) {
     *outcome = fail(context, step.begin);
     return false;
   }
@@ -252,10 +253,11 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
   return false;
 }
 
-bool Plan::Impl::callOpaque(Context& context, const Event& event) const {
+bool Plan::Impl::callOpaque(Context& context, size_t number) const {
+  const Event& event = trace.events[number];
   // What is only looked at is a snapshot, built apart from what is handed out later.
   RecipeMemo apart;
-  bool snapshot = event.logOnly || event.known || event.pure;
+  bool snapshot = !ir::mayChangeAnything(event);
   if (snapshot) apart.resize(trace.recipes.size());
   Objects owned;
   std::vector<PyObject*> arguments;
@@ -269,6 +271,7 @@ bool Plan::Impl::callOpaque(Context& context, const Event& event) const {
   context.committed |= !event.pure;
   Ref result = Ref::steal(PyObject_Vectorcall(arguments[0], arguments.data() + 1,
                                               arguments.size() - 1 - named, keywords));
+  if (!gradOwners.empty()) context.values.trail().note(number);
   if (!result) return false;
   if (event.results.empty()) return true;
   ValueId id = event.results[0];

@@ -219,7 +219,7 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
     if (named(name, "grad") || named(name, "_grad")) {
       PyObject* result = Operations::loadAttr(tensor, name);
       if (!result || !active_) return result;
-      if (ranBackward_) {
+      if (withGradient_.count(tensor)) {
         if (result != Py_None) ops_->addAlias(result, "grad", tensor);
         return result;
       }

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include "cpython/modules.h"
 #include "trace/recorder.h"
 
 namespace glowplug::trace {
@@ -15,7 +16,7 @@ using cpython::Ref;
 
 void Recorder::startAudit() {
   if (!limits_.audit) return;
-  Ref gc = Ref::steal(PyImport_ImportModule("gc"));
+  Ref gc = cpython::importModule("gc");
   Ref objects = gc ? Ref::steal(PyObject_CallMethod(gc.get(), "get_objects", nullptr)) : Ref();
   if (!objects) return PyErr_Clear();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(objects.get()); i++) {

@@ -52,9 +52,11 @@ PyObject* Recorder::callBackward(PyObject* callee, const Arguments& args, const 
   aten::BackwardCall call;
   bool understood = readArguments(args.values, args.positional, args.kwnames, &call);
   aten::BackwardReach reach;
-  bool followed = understood && follow_ && ops_->nextIsBackward();
+  if (understood && follow_) reach.leaves = ops_->nextBackwardLeaves();
+  bool followed = reach.leaves != nullptr;
   if (understood && !followed) reach = aten::backwardReach(call.roots);
   Ref leaves = Ref::steal(reach.leaves);
+  call.leaves = leaves.get();
   if (!understood || reach.runsPython)
     return callOpaque(callee, args, invoke, OpaqueKind::Unknown, "inside_backward");
   // Whether a gradient is there already decides whether it is added to.
@@ -77,7 +79,10 @@ PyObject* Recorder::callBackward(PyObject* callee, const Arguments& args, const 
     refuse("operator_raised", "backward");
     return nullptr;
   }
-  ranBackward_ |= call.accumulate;
+  for (Py_ssize_t i = 0; call.accumulate && i < PyList_GET_SIZE(leaves.get()); i++) {
+    PyObject* leaf = PyList_GET_ITEM(leaves.get(), i);
+    withGradient_.emplace(leaf, Ref::borrow(leaf));
+  }
   ops_->addBackward(call, result.get());
   return result.release();
 }

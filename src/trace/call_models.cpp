@@ -115,7 +115,7 @@ PyObject* Recorder::callReading(PyObject* callee, const Callee& model, const Arg
     case CalleeKind::Iter:
       return args.count() == 1 ? iter(first) : invoke();
     case CalleeKind::Next:
-      if (first && isSourced(first) && !(Py_TYPE(first)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+      if (first && isSourced(first) && iteratesInC(first))
         refuse("generator_input", Py_TYPE(first)->tp_name);
       return invoke();
     default:
@@ -123,8 +123,7 @@ PyObject* Recorder::callReading(PyObject* callee, const Callee& model, const Arg
       for (size_t i = 0; i < args.count(); i++) {
         PyObject* argument = args.values[i];
         readAll(argument);
-        if (isSourced(argument) && PyIter_Check(argument) &&
-            !(Py_TYPE(argument)->tp_flags & Py_TPFLAGS_HEAPTYPE))
+        if (isSourced(argument) && iteratesInC(argument))
           refuse("generator_input", Py_TYPE(argument)->tp_name);
       }
       return invoke();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "aten/op_table.h"
+#include "cpython/modules.h"
 #include "cpython/ref.h"
 
 namespace glowplug::trace {
@@ -25,14 +26,16 @@ namespace {
 struct Row {
   const char* module;
   const char* name;
-  CalleeKind kind;
+  Callee model;
 };
 
 constexpr Row kRows[] = {
-#define CALLEE(module, name, kind) {module, name, CalleeKind::kind},
+#define CALLEE(module, name, kind) {module, name, {CalleeKind::kind, false}},
+#define ABSORBS(module, name, kind) {module, name, {CalleeKind::kind, true}},
 #define FUNCTION(module, name, kind)
 #include "trace/callees.def"
 #undef FUNCTION
+#undef ABSORBS
 #undef CALLEE
 };
 
@@ -67,15 +70,15 @@ class Table {
 
   Callee find(PyObject* callable) const {
     const void* key = identity(callable);
-    auto it = key ? kinds_.find(key) : kinds_.end();
-    return it == kinds_.end() ? Callee() : Callee{it->second, nullptr};
+    auto it = key ? models_.find(key) : models_.end();
+    return it == models_.end() ? Callee() : it->second;
   }
 
  private:
   static bool isWildcard(const Row& row) { return row.name[std::strlen(row.name) - 1] == '*'; }
 
   static Ref resolve(const char* module, const std::string& path) {
-    Ref object = Ref::steal(PyImport_ImportModule(module));
+    Ref object = cpython::importModule(module);
     size_t start = 0;
     while (object && start < path.size()) {
       size_t dot = path.find('.', start);
@@ -96,8 +99,8 @@ class Table {
     return object;
   }
 
-  void add(const void* key, CalleeKind kind, PyObject* keep) {
-    if (!key || !kinds_.emplace(key, kind).second) return;
+  void add(const void* key, Callee model, PyObject* keep) {
+    if (!key || !models_.emplace(key, model).second) return;
     alive_.push_back(Ref::borrow(keep));
   }
 
@@ -110,7 +113,7 @@ class Table {
       inner = Ref::steal(PyObject_GetAttrString(callable, "__func__"));
       callable = inner ? inner.get() : callable;
     }
-    add(identity(callable), row.kind, callable);
+    add(identity(callable), row.model, callable);
   }
 
   void addAll(const Row& row) {
@@ -135,11 +138,11 @@ class Table {
         continue;
       }
       if (PyType_Check(value.get()) && dict) continue;
-      add(identity(value.get()), row.kind, value.get());
+      add(identity(value.get()), row.model, value.get());
     }
   }
 
-  std::unordered_map<const void*, CalleeKind> kinds_;
+  std::unordered_map<const void*, Callee> models_;
   std::vector<Ref> alive_;
 };
 
@@ -168,7 +171,7 @@ PyObject* unboundSlotWrapper(PyObject* wrapper) {
 }
 
 Callee calleeModel(PyObject* callable) {
-  if (PyFunction_Check(callable) || PyMethod_Check(callable)) return {CalleeKind::Python, nullptr};
+  if (PyFunction_Check(callable) || PyMethod_Check(callable)) return {CalleeKind::Python};
   // A slot wrapper bound to an object ([].__len__): its descriptor is found on the type.
   if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
     PyObject* descriptor = unboundSlotWrapper(callable);
@@ -179,7 +182,7 @@ Callee calleeModel(PyObject* callable) {
     // have no name.
     PyObject* self = PyCFunction_GET_SELF(callable);
     const char* name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-    if (self && name && !*name) return {CalleeKind::Tensor, nullptr};
+    if (self && name && !*name) return {CalleeKind::Tensor};
   }
   return table().find(callable);
 }
@@ -233,9 +236,11 @@ struct FunctionRow {
 
 constexpr FunctionRow kFunctions[] = {
 #define CALLEE(module, name, kind)
+#define ABSORBS(module, name, kind)
 #define FUNCTION(module, name, kind) {module, name, CalleeKind::kind},
 #include "trace/callees.def"
 #undef FUNCTION
+#undef ABSORBS
 #undef CALLEE
 };
 
@@ -252,6 +257,8 @@ const FunctionRows* functionsOf(std::string_view module) {
 }
 
 }  // namespace
+
+void prepareCallees() { table(); }
 
 CalleeKind pythonCalleeModel(PyObject* function) {
   auto* f = reinterpret_cast<PyFunctionObject*>(function);

@@ -60,14 +60,17 @@ enum class CalleeKind {
   DequeWrite,
   ListGetItem,
   ListSetItem,
-  Forbidden,  // cannot be recorded: the reason is the text of the row
+  Forbidden,  // cannot be recorded
 };
 
 struct Callee {
   CalleeKind kind = CalleeKind::Unknown;
-  const char* note = nullptr;  // Forbidden: reason id
+  bool absorbs = false;  // a method that takes over what its arguments hold, and not the arguments
 };
 
+// Looks up what the table names, which may run Python code: before the first recording, so that no
+// recording sees it.
+void prepareCallees();
 // The model of a C callable (builtin function or method, method descriptor, slot wrapper or class).
 Callee calleeModel(PyObject* callable);
 // The slot wrapper behind a bound one ([].__len__), borrowed; nullptr when it cannot be found.

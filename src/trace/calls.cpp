@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "cpython/modules.h"
 #include "trace/evaluator.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
@@ -81,8 +82,7 @@ PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
 
 // A class that a call gives is new if a class statement or a metaclass made it.
 void Recorder::noteClass(PyObject* callee, PyObject* result) {
-  static PyObject* build =
-      PyObject_GetAttrString(PyImport_ImportModule("builtins"), "__build_class__");
+  static PyObject* build = cpython::moduleAttribute("builtins", "__build_class__");
   bool meta = PyType_Check(callee) &&
               PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callee), &PyType_Type);
   if (callee == build || (meta && Py_TYPE(result) == reinterpret_cast<PyTypeObject*>(callee) &&

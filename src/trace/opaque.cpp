@@ -154,11 +154,15 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
       if (replayed && isMutable(trace().recipes[id.index()].kind) && !adopt(object, replayed))
         return nullptr;
     }
-    provenance_.forgetWhatMayChange();
   }
   if (event.known && !passesTensors(event) && !aten::isTensor(result.get())) {
     event.known = false;
     event.logOnly = true;
+  }
+  // Whatever is read from now on is guarded anew, as it is after this call.
+  if (kind == OpaqueKind::Unknown) {
+    provenance_.forgetWhatMayChange();
+    epoch_ = static_cast<int64_t>(trace().events.size()) + 1;
   }
   if (ir::endsSegment(event) && active_)
     calls_.emplace_back(trace().events.size(), refusal(reason, calleeName(callee)));

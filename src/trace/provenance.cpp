@@ -85,6 +85,7 @@ bool Provenance::isFresh(PyObject* function) const {
 
 void Provenance::forgetWhatMayChange() {
   reads_.clear();
+  guards_.clear();
   lookups_.clear();
   globals_.clear();
   entered_.clear();

@@ -208,7 +208,15 @@ RecipeId Recorder::recipe(PyObject* object) {
     made.source = source;
     return addRecipe(std::move(made), object);
   }
-  return freshRecipe(object);
+  constexpr int kDeepest = 400;  // building recurses as well
+  if (depth_ >= kDeepest) {
+    refuse("no_recipe", "objects in objects, too deep to be built again");
+    return {};
+  }
+  depth_++;
+  RecipeId id = freshRecipe(object);
+  depth_--;
+  return id;
 }
 
 RecipeId Recorder::freshRecipe(PyObject* object) {

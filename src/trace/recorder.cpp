@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <climits>
+
+#include "cpython/modules.h"
 #include "trace/evaluator.h"
 #include "trace/well_known.h"
 
@@ -14,15 +17,31 @@ using ir::StepKind;
 
 namespace {
 
+// No collections by count, in a way that the program does not see: the collector stays enabled.
 class CollectorPause {
  public:
-  CollectorPause() : wasEnabled_(PyGC_Disable() == 1) {}
+  CollectorPause() : before_(call("get_threshold", nullptr)) {
+    static PyObject* never = Py_BuildValue("(iii)", INT_MAX, 10, 10);
+    if (before_) call("set_threshold", never);
+    PyErr_Clear();
+  }
   ~CollectorPause() {
-    if (wasEnabled_) PyGC_Enable();
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    Ref now = call("get_threshold", nullptr);
+    bool ours = now && PyLong_AsLong(PyTuple_GET_ITEM(now.get(), 0)) == INT_MAX;
+    if (ours && before_) call("set_threshold", before_.get());
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
   }
 
  private:
-  bool wasEnabled_;
+  static Ref call(const char* name, PyObject* args) {
+    Ref gc = cpython::importModule("gc");
+    Ref function = gc ? Ref::steal(PyObject_GetAttrString(gc.get(), name)) : Ref();
+    return function ? Ref::steal(PyObject_CallObject(function.get(), args)) : Ref();
+  }
+  Ref before_;
 };
 
 }  // namespace
@@ -78,6 +97,8 @@ void Recorder::emit(ir::Event event) {
   if (trace().events.size() >= limits_.events)
     return refuse("event_limit", fmt::format("more than {} events", limits_.events));
   event.site = site();
+  if (ir::mayStop(event) && committing_ && ops_->reshapedFresh())
+    return refuse("reshaped_in_place", "before a point where the program may go another way");
   // From the first event on that cannot be taken back, a replay that stops has to hand on what
   // lives.
   committing_ |= ir::cannotBeTakenBack(event);
@@ -350,6 +371,7 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
   bool writes = op >= kFirstInplace && provenance_.find(left).valid() && !aten::isTensor(left) &&
                 !isConstant(left) &&
                 (PyList_Check(left) || PyDict_Check(left) || PyAnySet_Check(left));
+  std::optional<std::pair<ir::Event, PendingEffect>> effect;
   if (writes && !PyFrozenSet_Check(left)) {
     static PyObject* iadd =
         PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyList_Type), "__iadd__");
@@ -357,13 +379,16 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
       refuse("unsupported_write", fmt::format("in-place operator on a {}", Py_TYPE(left)->tp_name));
     } else {
       beforeWrite(left);
-      written(left)->whole = true;
-      ir::Event event;
-      PendingEffect pending = describeEffect(event, iadd, {operands, 2, nullptr});
-      emitEffect(std::move(event), std::move(pending));
+      if (active_) provenance_.written(left)->whole = true;
+      effect.emplace();
+      effect->second = describeEffect(effect->first, iadd, {operands, 2, nullptr});
     }
   }
   PyObject* result = Operations::binary(op, left, right);
+  if (effect && result)
+    emitEffect(std::move(effect->first), std::move(effect->second));
+  else if (effect && changedBefore(left))
+    refuse("unsupported_write", "an operator changed a list and raised");
   if (result && active_ && aten::isTensor(result)) noteTensorResult(result, nullptr);
   return result;
 }

@@ -152,6 +152,7 @@ class Recorder final : public Operations, public aten::OpSink {
   void guardLength(common::SourceId source, Py_ssize_t length);
   void guardOther(ir::PredicateKind kind, common::SourceId source, common::SourceId other);
   void addGuard(ir::Guard guard);
+  void noteSame(common::SourceId source, common::SourceId known);
   void noteLoad(common::SourceId source, PyObject* value);
   void noteTensor(common::SourceId source, PyObject* tensor);
   common::SourceId sourceOf(PyObject* object);
@@ -246,6 +247,7 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke);
   void deepReadAll(const Arguments& args);
   static PyObject* boundTo(PyObject* callee);
+  bool iteratesInC(PyObject* iterator);
   void noteBound(PyObject* callee);
   void noteWrapped(common::SourceId entry, PyObject* object);
   void noteClass(PyObject* callee, PyObject* result);
@@ -291,8 +293,11 @@ class Recorder final : public Operations, public aten::OpSink {
   // Opaque calls that end a segment, by event, with what there is to say about a break there.
   std::vector<std::pair<size_t, common::Refusal>> calls_;
   Follow* follow_ = nullptr;
-  bool ranBackward_ = false;  // .grad of any tensor may have been written
-  bool committing_ = false;   // an event has been recorded that cannot be taken back
+  int depth_ = 0;  // of the recipe or the reading that is under way
+  // Tensors whose .grad a backward pass has written.
+  std::unordered_map<PyObject*, cpython::Ref> withGradient_;
+  int64_t epoch_ = 0;        // events up to the last call that may have changed anything
+  bool committing_ = false;  // an event has been recorded that cannot be taken back
   std::unordered_set<PyObject*>
       outside_;  // audit: all objects the garbage collector tracked at the start
   std::vector<PyObject*> identified_;         // objects from outside whose address was asked for

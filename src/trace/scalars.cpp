@@ -9,6 +9,7 @@
 #include <array>
 
 #include "cpython/constant.h"
+#include "cpython/modules.h"
 #include "trace/recorder.h"
 
 namespace glowplug::trace {
@@ -18,13 +19,6 @@ using cpython::Ref;
 
 namespace {
 
-PyObject* function(const char* module, const char* name) {
-  Ref owner = Ref::steal(PyImport_ImportModule(module));
-  PyObject* found = owner ? PyObject_GetAttrString(owner.get(), name) : nullptr;
-  if (!found) PyErr_Clear();
-  return found;  // kept for the life of the process
-}
-
 // By the oparg of BINARY_OP, in-place variants as the others: numbers and texts are immutable.
 PyObject* binaryFunction(int op) {
   constexpr size_t kCount = 13;
@@ -33,25 +27,26 @@ PyObject* binaryFunction(int op) {
                                              "mul", "mod",     "or_",      "pow",    "rshift",
                                              "sub", "truediv", "xor"};
     std::array<PyObject*, kCount> found{};
-    for (size_t i = 0; i < kCount; i++) found[i] = function("operator", names[i]);
+    for (size_t i = 0; i < kCount; i++) found[i] = cpython::moduleAttribute("operator", names[i]);
     return found;
   }();
   return functions[static_cast<size_t>(op) % kCount];
 }
 
 PyObject* compareFunction(int op) {
-  static PyObject* const kFunctions[] = {function("operator", "lt"), function("operator", "le"),
-                                         function("operator", "eq"), function("operator", "ne"),
-                                         function("operator", "gt"), function("operator", "ge")};
+  static PyObject* const kFunctions[] = {
+      cpython::moduleAttribute("operator", "lt"), cpython::moduleAttribute("operator", "le"),
+      cpython::moduleAttribute("operator", "eq"), cpython::moduleAttribute("operator", "ne"),
+      cpython::moduleAttribute("operator", "gt"), cpython::moduleAttribute("operator", "ge")};
   return kFunctions[op];
 }
 
-PyObject* builtin(const char* name) { return function("builtins", name); }
+PyObject* builtin(const char* name) { return cpython::moduleAttribute("builtins", name); }
 
 PyObject* unaryFunction(const char* name) {
-  static PyObject* const kPos = function("operator", "pos");
-  static PyObject* const kNeg = function("operator", "neg");
-  static PyObject* const kInvert = function("operator", "invert");
+  static PyObject* const kPos = cpython::moduleAttribute("operator", "pos");
+  static PyObject* const kNeg = cpython::moduleAttribute("operator", "neg");
+  static PyObject* const kInvert = cpython::moduleAttribute("operator", "invert");
   return *name == 'p' ? kPos : *name == 'n' ? kNeg : kInvert;
 }
 
@@ -215,7 +210,7 @@ PyObject* Recorder::invert(PyObject* value) {
 
 int Recorder::truth(PyObject* value) {
   if (!active_) return Operations::truth(value);
-  static PyObject* truthOf = function("operator", "truth");
+  static PyObject* truthOf = cpython::moduleAttribute("operator", "truth");
   if (isForeign(value)) {
     Ref answer = Ref::steal(callForeign(truthOf, {value}));
     return answer ? answer.get() == Py_True : -1;

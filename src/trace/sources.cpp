@@ -15,11 +15,12 @@ using ir::StepKind;
 ObjectId Recorder::objectId(PyObject* value) { return recording_->objects.add(value); }
 
 SourceId Recorder::child(SourceId parent, StepKind step, PyObject* key) {
-  return provenance_.intern(trace(), {step, parent, objectId(provenance_.canonical(key)), 0});
+  return provenance_.intern(trace(),
+                            {step, parent, objectId(provenance_.canonical(key)), 0, epoch_});
 }
 
 SourceId Recorder::child(SourceId parent, StepKind step, int64_t index) {
-  return provenance_.intern(trace(), {step, parent, ObjectId(), index});
+  return provenance_.intern(trace(), {step, parent, ObjectId(), index, epoch_});
 }
 
 SourceId Recorder::pinned(PyObject* value) {
@@ -32,6 +33,7 @@ SourceId Recorder::pinned(PyObject* value) {
 
 void Recorder::addGuard(ir::Guard guard) {
   if (!provenance_.firstGuard(guard)) return;
+  guard.since = epoch_;
   guard.site = site();
   trace().guards.push_back(guard);
 }
@@ -68,6 +70,13 @@ SourceId Recorder::sourceOf(PyObject* value) {
   return SourceId();
 }
 
+// The object at the source is the one that was found at `known`. It may be the same path, read
+// again after a call that may have put another object there.
+void Recorder::noteSame(SourceId source, SourceId known) {
+  if (known != source || trace().sources[source.index()].since < epoch_)
+    guardOther(PredicateKind::SameAs, source, known);
+}
+
 void Recorder::noteLoad(SourceId source, PyObject* value) {
   if (!active_) return;
   if (isConstant(value)) return guard(PredicateKind::ConstEq, source, provenance_.canonical(value));
@@ -79,8 +88,7 @@ void Recorder::noteLoad(SourceId source, PyObject* value) {
   }
   SourceId known = provenance_.find(value);
   if (known.valid()) {
-    if (known != source && !provenance_.sameByNature(trace(), known, source))
-      guardOther(PredicateKind::SameAs, source, known);
+    if (!provenance_.sameByNature(trace(), known, source)) noteSame(source, known);
     return;
   }
   if (provenance_.objectAt(source))
@@ -93,7 +101,7 @@ void Recorder::noteTensor(SourceId source, PyObject* tensor) {
   if (!aten::isPlainTensor(tensor)) return refuse("tensor_subclass", Py_TYPE(tensor)->tp_name);
   SourceId known = provenance_.find(tensor);
   if (known.valid()) {
-    if (known != source) guardOther(PredicateKind::SameAs, source, known);
+    noteSame(source, known);
     return;
   }
   if (ops_->find(tensor).valid())

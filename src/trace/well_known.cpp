@@ -3,6 +3,7 @@
 #include <cstring>
 #include <string>
 
+#include "cpython/modules.h"
 #include "cpython/ref.h"
 
 namespace glowplug::trace {
@@ -10,18 +11,6 @@ namespace glowplug::trace {
 using cpython::Ref;
 
 namespace {
-
-PyObject* importAttr(const char* module, const char* name) {
-  Ref owner = Ref::steal(PyImport_ImportModule(module));
-  PyObject* value = owner ? PyObject_GetAttrString(owner.get(), name) : nullptr;
-  if (!value) PyErr_Clear();
-  return value;  // kept for the life of the process
-}
-
-PyTypeObject* importType(const char* module, const char* name) {
-  PyObject* value = importAttr(module, name);
-  return value && PyType_Check(value) ? reinterpret_cast<PyTypeObject*>(value) : nullptr;
-}
 
 // The slots that Python gives to classes with __getattribute__ / __getattr__ / __setattr__ written
 // in Python are not exported; classes made for the purpose show their addresses.
@@ -64,18 +53,18 @@ const WellKnown& wellKnown() {
   static const WellKnown* known = [] {
     auto* made = new WellKnown();
     pythonSlots();  // runs Python code, which must not happen inside a recording
-    made->dtype = importType("torch", "dtype");
-    made->device = importType("torch", "device");
-    made->layout = importType("torch", "layout");
-    made->memoryFormat = importType("torch", "memory_format");
-    made->qscheme = importType("torch", "qscheme");
-    made->torchSize = importType("torch", "Size");
-    made->enumType = importType("enum", "Enum");
-    made->partial = importType("functools", "partial");
-    made->orderedDict = importType("collections", "OrderedDict");
-    made->defaultDict = importType("collections", "defaultdict");
-    made->deque = importType("collections", "deque");
-    made->mappingProxy = importType("types", "MappingProxyType");
+    made->dtype = cpython::moduleType("torch", "dtype");
+    made->device = cpython::moduleType("torch", "device");
+    made->layout = cpython::moduleType("torch", "layout");
+    made->memoryFormat = cpython::moduleType("torch", "memory_format");
+    made->qscheme = cpython::moduleType("torch", "qscheme");
+    made->torchSize = cpython::moduleType("torch", "Size");
+    made->enumType = cpython::moduleType("enum", "Enum");
+    made->partial = cpython::moduleType("functools", "partial");
+    made->orderedDict = cpython::moduleType("collections", "OrderedDict");
+    made->defaultDict = cpython::moduleType("collections", "defaultdict");
+    made->deque = cpython::moduleType("collections", "deque");
+    made->mappingProxy = cpython::moduleType("types", "MappingProxyType");
     made->emptyTuple = PyTuple_New(0);
     for (auto [module, name] : {std::pair{"re", "Pattern"},
                                 {"torch._ops", "OpOverload"},
@@ -86,8 +75,8 @@ const WellKnown& wellKnown() {
                                 {"contextvars", "ContextVar"},
                                 {"inspect", "Parameter"},
                                 {"inspect", "_ParameterKind"}})
-      if (PyTypeObject* type = importType(module, name)) made->pinnable[type] = true;
-    made->pinnable.erase(importType("inspect", "Parameter"));
+      if (PyTypeObject* type = cpython::moduleType(module, name)) made->pinnable[type] = true;
+    made->pinnable.erase(cpython::moduleType("inspect", "Parameter"));
     return made;
   }();
   return *known;

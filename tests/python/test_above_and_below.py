@@ -382,16 +382,11 @@ INSIDE: dict[str, Fn] = {
     "fx": lambda f, t: torch.fx.symbolic_trace(lambda u: f(u) + 1)(t),
     "subclass": with_subclass,
 }
-BROKEN = pytest.mark.xfail(
-    strict=True, reason="numbers reach operators of a dispatch mode without their tensors"
-)
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("nested", [False, True], ids=["plain", "compiled"])
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=BROKEN) if n == "dispatch mode" else n for n in INSIDE]
-)
+@pytest.mark.parametrize("name", list(INSIDE))
 def test_transforms_inside_a_compiled_function(name: str, nested: bool, same: Any) -> None:
     x, program = torch.randn(3, 4), INSIDE[name]
     f = glowplug.compile(wave) if nested else wave

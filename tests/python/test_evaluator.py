@@ -268,5 +268,7 @@ def test_memory_stays_flat() -> None:
 
     for run in (plain, evaluated):
         grown(run, 5)
-    # Without us it grows a little too (types, interned strings); an object a round would be more.
-    assert grown(evaluated, 40) < grown(plain, 40) + 40
+    # Without us it grows a little too (types, interned strings), now and then by more when a cache
+    # of Python's or torch's fills up; an object a round would show each time.
+    more = min(grown(evaluated, 40) - grown(plain, 40) for _ in range(4))
+    assert more < 40

@@ -108,32 +108,15 @@ PROGRAMS: list[Callable[..., Any]] = [
     filled_by_exec,
     raised_in_generator,
 ]
-WRONG = [
-    with_lock,
-    with_file,
-    with_view,
-    held_method,
-    starred_method,
-    caught_in_c,
-    advanced,
-    dies,
-    raised_in_generator,
-]
 
 
-def marked(program: Callable[..., Any]) -> Any:
-    marks = [pytest.mark.xfail(strict=True, reason="open")] if program in WRONG else []
-    return pytest.param(program, id=program.__name__, marks=marks)
-
-
-@pytest.mark.parametrize("program", [marked(program) for program in PROGRAMS])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_as_eager(program: Callable[..., Any], same: Any) -> None:
     compiled, x = glowplug.compile(program), torch.ones(2)
     for _ in range(3):
         same(program(x), compiled(x))
 
 
-@pytest.mark.xfail(strict=True, reason="the plan looks at all events for each guard and call")
 def test_a_plan_is_built_in_linear_time() -> None:
     def reverse(x: torch.Tensor, items: Any) -> torch.Tensor:
         for i in range(len(items) // 2):
@@ -160,7 +143,6 @@ f(torch.ones(2)), f(torch.ones(2))
 """
 
 
-@pytest.mark.xfail(strict=True, reason="recipes of nested containers recurse without a limit")
 def test_deeply_nested_lists() -> None:
     done = subprocess.run([sys.executable, "-c", DEEP], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,6 @@ import torch
 
 import glowplug
 
-REPLAYED = "the built-in is called again at replay, where another frame runs"
-
 
 def evaluated(x: torch.Tensor) -> Any:
     local = 3
@@ -114,30 +112,9 @@ PROGRAMS = [
     imported,
     called_by_name,
 ]
-WRONG = [
-    evaluated,
-    all_locals,
-    values_of_locals,
-    all_vars,
-    names,
-    code_name,
-    current_line,
-    caught,
-    called_by_name,
-]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        pytest.param(
-            p,
-            id=p.__name__,
-            marks=[pytest.mark.xfail(strict=True, reason=REPLAYED)] if p in WRONG else [],
-        )
-        for p in PROGRAMS
-    ],
-)
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
 def test_what_looks_at_the_frame(program: Callable[..., Any], same: Any) -> None:
     compiled, x = glowplug.compile(program), torch.ones(2)
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Replays that stop after they changed something go on as the program itself, nothing done twice."""
+"""Replays that stop after they changed something go on as the program, nothing done twice."""
 
 import contextlib
 import dataclasses

@@ -393,7 +393,6 @@ def test_changed_while_iterated(kind: str, same: Any) -> None:
     same(*found)
 
 
-@pytest.mark.xfail(strict=True, reason="the collector is off during a recording, and on after it")
 def test_the_collector_is_left_as_the_program_left_it(same: Any) -> None:
     def switch(x: torch.Tensor) -> torch.Tensor:
         gc.disable()

@@ -332,3 +332,17 @@ def test_a_write_takes_what_its_argument_held_then() -> None:
     for n in range(1, 5):
         assert compiled(x(2) * n) == 2
         assert len(kept) == n
+
+
+def test_a_tensor_is_stored_before_text_is_made_of_a_number(same: Any) -> None:
+    kept: dict[str, Any] = {}
+
+    def f(x: torch.Tensor) -> Any:
+        kept["tensor"] = x + 1
+        return f"{int(x.sum().item())}"
+
+    compiled = glowplug.compile(f)
+    for value in (1.0, 2.0, 3.0):
+        x = torch.full((2,), value)
+        expected = f(x), kept.pop("tensor")
+        same(expected, (compiled(x), kept.pop("tensor")))

@@ -354,10 +354,5 @@ for thread in threads: thread.join()
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    raises=subprocess.TimeoutExpired,
-    reason="tables of known objects are made under a C++ lock, in which the GIL is released",
-)
 def test_the_first_recordings_of_a_process_are_in_several_threads() -> None:
     subprocess.run([sys.executable, "-c", FIRST_RECORDINGS], check=True, timeout=30)

@@ -180,11 +180,12 @@ class RandomTrace {
     fill(trace.metaTexts, [&] { return text(); });
     fill(trace.operatorNames, [&] { return text(); });
     fill(trace.sites, [&] { return Site{text(), text(), static_cast<int>(number())}; });
-    fill(trace.sources,
-         [&] { return Source{kind<StepKind>(), id<SourceId>(), id<ObjectId>(), number()}; });
+    fill(trace.sources, [&] {
+      return Source{kind<StepKind>(), id<SourceId>(), id<ObjectId>(), number(), number()};
+    });
     fill(trace.guards, [&] {
       return Guard{kind<PredicateKind>(), id<SourceId>(), id<ObjectId>(), id<SourceId>(),
-                   id<MetaId>(),          number(),       id<SiteId>()};
+                   id<MetaId>(),          number(),       number(),       id<SiteId>()};
     });
     fill(trace.values,
          [&] { return Value{kind<ValueKind>(), id<SourceId>(), id<MetaId>(), flag()}; });

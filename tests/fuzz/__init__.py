@@ -1,0 +1,1 @@
+"""Random programs, run compiled against eager."""
