@@ -2,6 +2,7 @@
 
 #include <llvm/ExecutionEngine/Orc/AbsoluteSymbols.h>
 #include <llvm/ExecutionEngine/Orc/Core.h>
+#include <llvm/ExecutionEngine/Orc/ObjectFileInterface.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h>
 #include <llvm/Support/MemoryBuffer.h>
@@ -64,33 +65,26 @@ class OrcSession final : public Session {
     code.addToLinkOrder(runtime_);
     auto loaded = std::make_shared<OrcCode>(session_, code);
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object, "glowplug");
-    if (llvm::Error error = linker_.add(code, std::move(buffer))) {
+    llvm::Expected<MaterializationUnit::Interface> interface =
+        getObjectFileInterface(session_, buffer->getMemBufferRef());
+    if (!interface) {
+      problem = llvm::toString(interface.takeError());
+      return nullptr;
+    }
+    // All symbols are asked for, so that the object is linked now, on this thread, or refused.
+    SymbolLookupSet wanted;
+    for (const auto& [name, flags] : interface->SymbolFlags) wanted.add(name);
+    llvm::Error error = linker_.add(code.getDefaultResourceTracker(), std::move(buffer),
+                                    std::move(*interface));
+    if (!error) error = session_.lookup(makeJITDylibSearchOrder(&code), wanted).takeError();
+    if (error) {
       problem = llvm::toString(std::move(error));
       return nullptr;
     }
-    if (!linksWhole(code, problem)) return nullptr;
     return loaded;
   }
 
  private:
-  // Asks for every symbol of the object, so that it is linked now, on this thread, or refused.
-  bool linksWhole(JITDylib& code, std::string& problem) {
-    SymbolLookupSet wanted;
-    session_.runSessionLocked([&] {
-      for (const auto& [name, flags] : namesOf(code)) wanted.add(name);
-    });
-    auto found = session_.lookup({{&code, JITDylibLookupFlags::MatchAllSymbols}}, std::move(wanted));
-    if (found) return true;
-    problem = llvm::toString(found.takeError());
-    return false;
-  }
-
-  static SymbolFlagsMap namesOf(JITDylib& code) {
-    SymbolFlagsMap out;
-    (void)code;
-    return out;
-  }
-
   ExecutionSession session_;
   ObjectLinkingLayer linker_;
   JITDylib& runtime_;
