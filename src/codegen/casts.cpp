@@ -74,8 +74,8 @@ llvm::Value* Emitter::softFloatOfF16(llvm::Value* value) {
   llvm::Value* sign = b_.CreateShl(b_.CreateAnd(bits, whole(i32, 0x8000)), whole(i32, 16));
   llvm::Value* moved = b_.CreateBitCast(b_.CreateShl(magnitude, whole(i32, 13)), f32);
   llvm::Value* scaled = b_.CreateBitCast(b_.CreateFMul(moved, number(f32, 0x1p112)), i32);
-  llvm::Value* special = b_.CreateOr(b_.CreateShl(magnitude, whole(i32, 13)),
-                                     whole(i32, 0x7f800000));
+  llvm::Value* special =
+      b_.CreateOr(b_.CreateShl(magnitude, whole(i32, 13)), whole(i32, 0x7f800000));
   llvm::Value* isSpecial = b_.CreateICmpUGE(magnitude, whole(i32, 0x7c00));
   llvm::Value* out = b_.CreateSelect(isSpecial, special, scaled);
   return b_.CreateBitCast(b_.CreateOr(out, sign), f32);

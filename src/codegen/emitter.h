@@ -33,7 +33,7 @@ struct Emitted {
 
 // The vector loop that statements are emitted in.
 struct LaneContext {
-  lower::LoopId loop;             // invalid: none
+  lower::LoopId loop;  // invalid: none
   size_t parts = 1;
   llvm::Value* position = nullptr;  // value of the loop variable in the first lane
   llvm::Value* mask = nullptr;      // which lanes run; null: all
@@ -78,8 +78,7 @@ class Emitter {
   void laneLoop(lower::LoopId loop, const std::vector<Statement>& body, llvm::Value* begin,
                 llvm::Value* end, size_t parts, llvm::Value* limit);
   void hoist(const std::vector<Statement>& body, lower::LoopId loop);
-  bool hoistable(const Statement& s, lower::LoopId loop,
-                 const std::vector<Statement>& body) const;
+  bool hoistable(const Statement& s, lower::LoopId loop, const std::vector<Statement>& body) const;
   size_t partsFor(lower::LoopId loop, const std::vector<Statement>& body) const;
   template <class Body>
   void countingLoop(llvm::Value* begin, llvm::Value* end, llvm::Value* step, const Body& body);
@@ -131,6 +130,7 @@ class Emitter {
 
   // math.cpp
   llvm::Value* math(lower::Op op, llvm::ArrayRef<llvm::Value*> in);
+  llvm::Value* log1p(llvm::Value* a);
   llvm::Value* mathCall(lower::Op op, llvm::Type* type, llvm::ArrayRef<llvm::Value*> in);
 
   // casts.cpp

@@ -140,8 +140,7 @@ void Emitter::laneLoop(LoopId loop, const std::vector<Statement>& body, llvm::Va
 }
 
 // Whether the statement gives the same in each iteration of the loop and may run in front of it.
-bool Emitter::hoistable(const Statement& s, LoopId loop,
-                        const std::vector<Statement>& body) const {
+bool Emitter::hoistable(const Statement& s, LoopId loop, const std::vector<Statement>& body) const {
   const bool kind = s.kind == StatementKind::Op || s.kind == StatementKind::Constant ||
                     s.kind == StatementKind::Scalar || s.kind == StatementKind::Index ||
                     s.kind == StatementKind::Check || s.kind == StatementKind::Load;

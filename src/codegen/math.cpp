@@ -18,6 +18,18 @@ llvm::Value* Emitter::mathCall(Op op, llvm::Type* type, llvm::ArrayRef<llvm::Val
   return b_.CreateCall(runtime(name, type, operands), in);
 }
 
+// SLEEF 3.5 gives infinity near the largest numbers, later versions do not: what is that large is
+// made smaller by a factor whose logarithm is added again.
+llvm::Value* Emitter::log1p(llvm::Value* a) {
+  llvm::Type* type = a->getType();
+  const bool isDouble = type->getScalarType()->isDoubleTy();
+  llvm::Value* large = b_.CreateFCmpOGT(a, number(type, isDouble ? 1e300 : 1e37));
+  llvm::Value* scaled = b_.CreateFMul(a, number(type, 0x1p-32));
+  llvm::Value* out = math(Op::Log1p, {b_.CreateSelect(large, scaled, a)});
+  const double logOfFactor = 22.180709777918249;  // 32 log(2)
+  return b_.CreateSelect(large, b_.CreateFAdd(out, number(type, logOfFactor)), out);
+}
+
 // A vector of doubles takes two registers, and so two calls.
 llvm::Value* Emitter::math(Op op, llvm::ArrayRef<llvm::Value*> in) {
   llvm::Type* type = in[0]->getType();

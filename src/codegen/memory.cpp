@@ -89,8 +89,8 @@ Emitter::Lanes Emitter::laneOffsets(const Statement& s) {
   }
   for (size_t part = 0; part < lanes_.parts; ++part) {
     llvm::Value* first = i64(static_cast<int64_t>(part) * target_.lanes);
-    llvm::Value* offset = b_.CreateMul(b_.CreateAdd(laneNumbers(), splat(first)),
-                                       splat(affine(factor)));
+    llvm::Value* offset =
+        b_.CreateMul(b_.CreateAdd(laneNumbers(), splat(first)), splat(affine(factor)));
     for (const Term& term : s.index.terms) {
       if (!term.value.valid() || !varies(term.value)) continue;
       llvm::Value* scaled = b_.CreateMul(partOf(term.value, part), splat(sizeProduct(term)));
@@ -153,9 +153,8 @@ Emitted Emitter::load(const Statement& s) {
   }
   llvm::AllocaInst* result = variable(element);
   b_.CreateStore(llvm::Constant::getNullValue(element), result);
-  whenAny(uniform(s.mask), [&] {
-    b_.CreateStore(b_.CreateAlignedLoad(element, elementAddress(s), align), result);
-  });
+  whenAny(uniform(s.mask),
+          [&] { b_.CreateStore(b_.CreateAlignedLoad(element, elementAddress(s), align), result); });
   return {{fromMemory(s.dtype, b_.CreateLoad(element, result))}, false};
 }
 

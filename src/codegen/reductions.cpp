@@ -130,8 +130,8 @@ std::vector<llvm::Value*> Emitter::merge(const Statement& s, const std::vector<l
 }
 
 // The state after one more element in each lane.
-std::vector<llvm::Value*> Emitter::step(const Statement& s,
-                                        const std::vector<llvm::Value*>& state, size_t part) {
+std::vector<llvm::Value*> Emitter::step(const Statement& s, const std::vector<llvm::Value*>& state,
+                                        size_t part) {
   const bool vector = state[0]->getType()->isVectorTy();
   std::vector<llvm::Value*> next;
   for (const lower::ValueId operand : s.operands) {
@@ -141,8 +141,7 @@ std::vector<llvm::Value*> Emitter::step(const Statement& s,
   llvm::Value* count = b_.CreateFAdd(state[2], number(state[2]->getType(), 1));
   llvm::Value* delta = b_.CreateFSub(next[0], state[0]);
   llvm::Value* mean = b_.CreateFAdd(state[0], b_.CreateFDiv(delta, count));
-  llvm::Value* m2 =
-      b_.CreateFAdd(state[1], b_.CreateFMul(delta, b_.CreateFSub(next[0], mean)));
+  llvm::Value* m2 = b_.CreateFAdd(state[1], b_.CreateFMul(delta, b_.CreateFSub(next[0], mean)));
   return {mean, m2, count};
 }
 
@@ -151,8 +150,8 @@ bool Emitter::sharesWelford(const Statement& s) {
   if (!isWelford(s)) return false;
   for (auto& [id, other] : accumulators_) {
     const Statement& first = *other.statement;
-    if (id < s.result && isWelford(first) && first.loop == s.loop &&
-        first.operands == s.operands && &first != &s) {
+    if (id < s.result && isWelford(first) && first.loop == s.loop && first.operands == s.operands &&
+        &first != &s) {
       accumulators_[s.result].components = other.components;
       return true;
     }

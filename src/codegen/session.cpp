@@ -48,7 +48,9 @@ class OrcCode final : public LoadedCode {
 class OrcSession final : public Session {
  public:
   OrcSession()
-      : session_(processControl()), linker_(session_), runtime_(session_.createBareJITDylib("runtime")) {
+      : session_(processControl()),
+        linker_(session_),
+        runtime_(session_.createBareJITDylib("runtime")) {
     session_.setErrorReporter([](llvm::Error error) { llvm::consumeError(std::move(error)); });
     SymbolMap symbols;
     for (const Symbol& symbol : runtimeSymbols()) {
@@ -74,8 +76,8 @@ class OrcSession final : public Session {
     // All symbols are asked for, so that the object is linked now, on this thread, or refused.
     SymbolLookupSet wanted;
     for (const auto& [name, flags] : interface->SymbolFlags) wanted.add(name);
-    llvm::Error error = linker_.add(code.getDefaultResourceTracker(), std::move(buffer),
-                                    std::move(*interface));
+    llvm::Error error =
+        linker_.add(code.getDefaultResourceTracker(), std::move(buffer), std::move(*interface));
     if (!error) error = session_.lookup(makeJITDylibSearchOrder(&code), wanted).takeError();
     if (error) {
       problem = llvm::toString(std::move(error));

@@ -164,6 +164,8 @@ llvm::Value* Emitter::floatOp(Op op, llvm::ArrayRef<llvm::Value*> in) {
       return b_.CreateFSub(a, unary(llvm::Intrinsic::trunc));
     case Op::Sigmoid:
       return b_.CreateFDiv(one, b_.CreateFAdd(one, math(Op::Exp, {b_.CreateFNeg(a)})));
+    case Op::Log1p:
+      return log1p(a);
     default:
       return math(op, in);
   }

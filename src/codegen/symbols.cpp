@@ -13,16 +13,16 @@
 // are wanted here.
 extern "C" {
 #if defined(__x86_64__)
-#define MATH(op, function, precision, operands)        \
-  void NAME(function, f, 16, precision, avx512f)();    \
-  void NAME(function, d, 8, precision, avx512f)();     \
-  void NAME(function, f, 8, precision, avx2)();        \
-  void NAME(function, d, 4, precision, avx2)();        \
-  void NAME(function, f, 4, precision, sse2)();        \
-  void NAME(function, d, 2, precision, sse2)();        \
-  void NAME(function, f, 1, precision, purec)();       \
-  void NAME(function, d, 1, precision, purec)();       \
-  void NAME(function, f, 1, precision, purecfma)();    \
+#define MATH(op, function, precision, operands)     \
+  void NAME(function, f, 16, precision, avx512f)(); \
+  void NAME(function, d, 8, precision, avx512f)();  \
+  void NAME(function, f, 8, precision, avx2)();     \
+  void NAME(function, d, 4, precision, avx2)();     \
+  void NAME(function, f, 4, precision, sse2)();     \
+  void NAME(function, d, 2, precision, sse2)();     \
+  void NAME(function, f, 1, precision, purec)();    \
+  void NAME(function, d, 1, precision, purec)();    \
+  void NAME(function, f, 1, precision, purecfma)(); \
   void NAME(function, d, 1, precision, purecfma)();
 #include "codegen/math.def"
 #undef MATH
@@ -48,16 +48,16 @@ std::vector<Symbol> makeSymbols() {
 #define TEXT(name) #name
 #define SYMBOL(name) out.push_back({TEXT(name), addressOf(&name)});
 #if defined(__x86_64__)
-#define MATH(op, function, precision, operands)      \
-  SYMBOL(NAME(function, f, 16, precision, avx512f))  \
-  SYMBOL(NAME(function, d, 8, precision, avx512f))   \
-  SYMBOL(NAME(function, f, 8, precision, avx2))      \
-  SYMBOL(NAME(function, d, 4, precision, avx2))      \
-  SYMBOL(NAME(function, f, 4, precision, sse2))      \
-  SYMBOL(NAME(function, d, 2, precision, sse2))      \
-  SYMBOL(NAME(function, f, 1, precision, purec))     \
-  SYMBOL(NAME(function, d, 1, precision, purec))     \
-  SYMBOL(NAME(function, f, 1, precision, purecfma))  \
+#define MATH(op, function, precision, operands)     \
+  SYMBOL(NAME(function, f, 16, precision, avx512f)) \
+  SYMBOL(NAME(function, d, 8, precision, avx512f))  \
+  SYMBOL(NAME(function, f, 8, precision, avx2))     \
+  SYMBOL(NAME(function, d, 4, precision, avx2))     \
+  SYMBOL(NAME(function, f, 4, precision, sse2))     \
+  SYMBOL(NAME(function, d, 2, precision, sse2))     \
+  SYMBOL(NAME(function, f, 1, precision, purec))    \
+  SYMBOL(NAME(function, d, 1, precision, purec))    \
+  SYMBOL(NAME(function, f, 1, precision, purecfma)) \
   SYMBOL(NAME(function, d, 1, precision, purecfma))
 #include "codegen/math.def"
 #undef MATH
@@ -65,8 +65,7 @@ std::vector<Symbol> makeSymbols() {
 #undef SYMBOL
 #undef TEXT
   // What LLVM turns its intrinsics into where the target has no instruction.
-#define LIBM(name, type) \
-  out.push_back({#name, addressOf(static_cast<type (*)(type)>(&::name))});
+#define LIBM(name, type) out.push_back({#name, addressOf(static_cast<type (*)(type)>(&::name))});
   LIBM(floorf, float)
   LIBM(floor, double)
   LIBM(ceilf, float)
@@ -94,9 +93,10 @@ const std::vector<Symbol>& runtimeSymbols() {
 std::string mathSymbol(lower::Op op, bool isDouble, int lanes, const Target& target) {
   const char* isa = lanes == 1 ? target.scalarMath : target.vectorMath;
   switch (op) {
-#define MATH(enumerator, function, precision, operands) \
-  case lower::Op::enumerator:                           \
-    return fmt::format("Sleef_{}{}{}_{}{}", #function, isDouble ? 'd' : 'f', lanes, #precision, isa);
+#define MATH(enumerator, function, precision, operands)                                         \
+  case lower::Op::enumerator:                                                                   \
+    return fmt::format("Sleef_{}{}{}_{}{}", #function, isDouble ? 'd' : 'f', lanes, #precision, \
+                       isa);
 #include "codegen/math.def"
 #undef MATH
     default:

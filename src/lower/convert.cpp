@@ -27,6 +27,7 @@ uint16_t f16OfFloat(float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const float size = std::fabs(value);
   if (std::isnan(value)) return 0x7e00;
+  if (size < 0x1p-26F) return sign;
   if (size >= 65520.0F) return sign | 0x7c00;  // half-way to what would be the next number
   int exponent = 0;
   std::frexp(size, &exponent);  // size = [0.5, 1) * 2^exponent

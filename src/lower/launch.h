@@ -24,7 +24,10 @@ struct KernelArguments {
 };
 
 // Runs items [begin, end) of one nest. Calls for disjoint ranges may run at the same time, each
-// with its own scratch: localBytes() (lower/cost.h) bytes, aligned to 64.
+// with its own scratch: localBytes() (lower/cost.h) bytes, aligned to 64. The same ranges give the
+// same bits. Sines, cosines and tangents of other ranges may differ in the last place, as the
+// vector math takes a shorter way where it can for all lanes: callers choose ranges that do not
+// depend on the number of threads.
 using NestFunction = void (*)(const KernelArguments* arguments, int64_t begin, int64_t end,
                               void* scratch);
 
