@@ -151,14 +151,19 @@ int64_t specialInteger(Random& random) {
   return list[random() % std::size(list)];
 }
 
+// One text is often run with several inputs.
 std::shared_ptr<const LoadedCode> load(const Kernel& kernel, const Target& target) {
   static std::map<std::string, std::unique_ptr<Compiler>> compilers;
+  static std::map<std::string, std::shared_ptr<const LoadedCode>> made;
+  std::shared_ptr<const LoadedCode>& code = made[target.name + lower::print(kernel)];
+  if (code) return code;
   std::unique_ptr<Compiler>& compiler = compilers[target.name];
   if (!compiler) compiler = std::make_unique<Compiler>(target);
   std::string problem;
-  auto code = Session::shared().load(compiler->object({&kernel}), problem);
-  GP_CHECK(code, problem);
-  return code;
+  const auto loaded = Session::shared().load(compiler->object({&kernel}), problem);
+  GP_CHECK(loaded, problem);
+  if (made.size() > 16) made.clear();
+  return made[target.name + lower::print(kernel)] = loaded;
 }
 
 void runNest(lower::NestFunction function, const lower::KernelArguments& arguments, int64_t items,
