@@ -78,11 +78,10 @@ std::unique_ptr<llvm::Module> Compiler::Machine::module(
       emitter.nest(nest, symbolOf(*kernel, nest));
     }
   }
-#ifndef NDEBUG
+  // In release builds too: it takes a fiftieth of the time that the machine code takes.
   std::string problem;
   llvm::raw_string_ostream stream(problem);
   GP_CHECK(!llvm::verifyModule(*out, &stream), problem);
-#endif
   return out;
 }
 
@@ -117,6 +116,11 @@ std::string Compiler::llvmText(const std::vector<const lower::Kernel*>& kernels)
   std::string out;
   llvm::raw_string_ostream(out) << *machine_->module(context, target_, kernels);
   return out;
+}
+
+void Compiler::emitOnly(const std::vector<const lower::Kernel*>& kernels) {
+  llvm::LLVMContext context;
+  machine_->module(context, target_, kernels);
 }
 
 }  // namespace glowplug::codegen

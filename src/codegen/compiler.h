@@ -30,6 +30,8 @@ class Compiler {
   // The same as assembly, and as LLVM IR: for tests and for people.
   std::string assembly(const std::vector<const lower::Kernel*>& kernels);
   std::string llvmText(const std::vector<const lower::Kernel*>& kernels);
+  // Makes the LLVM IR and drops it: for measurements.
+  void emitOnly(const std::vector<const lower::Kernel*>& kernels);
 
  private:
   struct Machine;
