@@ -24,7 +24,8 @@ find_python() {
 
 installed() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
 
-packages="g++ cmake ninja-build ccache libgtest-dev libfmt-dev libxxhash-dev nlohmann-json3-dev llvm-22-dev libsleef-dev"
+packages="g++ cmake ninja-build ccache libgtest-dev libfmt-dev libxxhash-dev nlohmann-json3-dev"
+packages="$packages llvm-22-dev libsleef-dev"
 lint_packages="clang-format-22 clang-tidy-22 clang-tools-22"
 
 # Names on stdout the packages that this machine lacks.
