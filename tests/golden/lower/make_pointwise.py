@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes pointwise.txt: what eager gives for ATen's pointwise operators (torch is needed).
 
-A line is "operator|mode|result dtype|operands|result"; operands are separated by ";": "t:dtype:bits",
-"z:dtype:bits" (without dimensions), "i:number", "r:number" or "n" (absent). Bits are hexadecimal.
+A line is "operator|mode|result dtype|operands|result"; operands are separated by ";":
+"t:dtype:bits", "z:dtype:bits" (without dimensions), "i:number", "r:number" or "n" (absent). Bits
+are hexadecimal.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ NAMES = {
 BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 WHOLE = [torch.int64, torch.int32, torch.uint8]
-UNARY = """neg abs sign reciprocal sqrt rsqrt floor ceil round trunc frac exp exp2 expm1 log log2 log10
-log1p sin cos tan asin acos atan sinh cosh tanh erf erfc sigmoid relu silu leaky_relu isnan isinf
-logical_not""".split()
+UNARY = """neg abs sign reciprocal sqrt rsqrt floor ceil round trunc frac exp exp2 expm1 log log2
+log10 log1p sin cos tan asin acos atan sinh cosh tanh erf erfc sigmoid relu silu leaky_relu
+isnan isinf logical_not""".split()
 BINARY = """add sub mul div floor_divide remainder fmod pow maximum minimum fmax fmin copysign atan2
 hypot eq ne lt le gt ge logical_and logical_or logical_xor""".split()
 
