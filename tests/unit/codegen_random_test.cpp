@@ -22,7 +22,7 @@ uint64_t setting(const char* name, uint64_t otherwise) {
 
 TEST(RandomKernels, AreTheSameAsMachineCodeAndAsText) {
   const uint64_t first = setting("GLOWPLUG_SEED", 1);
-  const uint64_t count = setting("GLOWPLUG_COUNT", 200);
+  const uint64_t count = setting("GLOWPLUG_COUNT", 120);
   uint64_t errors = 0;
   for (uint64_t seed = first; seed < first + count; ++seed) {
     const RandomKernel made = randomKernel(seed);
