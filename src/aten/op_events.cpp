@@ -255,6 +255,7 @@ void OpRecorder::Impl::noteWrite(Call& call, const c10::IValue& argument) {
     if (!tensor.defined()) return;
     bool external = tracker.isExternal(tensor);
     call.event.writesInput |= external;
+    if (external && saved) saved->keepContents(tensor);
     if (call.traits.changesFields()) noteReshaped(tensor);
     if (auto* entry = tracker.find(tensor)) call.written.push_back({entry->value, external});
   };

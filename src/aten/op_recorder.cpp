@@ -68,6 +68,7 @@ common::ValueId OpRecorder::addInput(PyObject* tensor, common::SourceId source) 
   bool opaque = !input.defined() || impl.is_nested() || impl.is_python_dispatch() ||
                 impl.has_symbolic_sizes_strides() || input.is_xla() || input.is_lazy();
   if (opaque) impl_->refuse("tensor_kind", "an input without plain sizes");
+  if (impl_->saved) impl_->saved->track(input);
   common::ValueId value = impl_->addValue(input, Py_TYPE(tensor), true);
   impl_->trace.values[value.index()].source = source;
   return value;
@@ -141,6 +142,16 @@ void OpRecorder::syncFlags() {
 }
 
 bool OpRecorder::reshapedFresh() const { return impl_->reshapedFresh; }
+
+void OpRecorder::keepWritten() { impl_->saved = std::make_unique<SavedTensors>(); }
+
+void OpRecorder::beforeBackward() {
+  if (impl_->saved) impl_->saved->keepGradients();
+}
+
+void OpRecorder::restoreWritten() {
+  if (impl_->saved) impl_->saved->restore();
+}
 
 void OpRecorder::follow(OpFeed& feed) { impl_->feed = &feed; }
 

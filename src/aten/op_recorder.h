@@ -101,6 +101,14 @@ class OpRecorder {
   // event.
   void acceptState();
 
+  // Before the first input is added: from now on it is kept what tensors were before they are
+  // changed.
+  void keepWritten();
+  // A backward pass is about to add to gradients.
+  void beforeBackward();
+  // Puts all that was kept back.
+  void restoreWritten();
+
   // Until the feed is empty, operators are not run: their results come from it. It must outlive the
   // recording. An operator that is not the feed's next raises RuntimeError.
   void follow(OpFeed& feed);

@@ -2,12 +2,14 @@
 
 // Private to aten/: how an operator call becomes an event.
 #include <deque>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "aten/op_recorder.h"
 #include "aten/op_table_impl.h"
 #include "aten/op_traits.h"
+#include "aten/saved_tensors.h"
 #include "aten/thread_modes.h"
 #include "aten/value_tracker.h"
 
@@ -89,6 +91,7 @@ struct OpRecorder::Impl {
   // A tensor that was made in this call has got another shape in place.
   bool reshapedFresh = false;
   OpFeed* feed = nullptr;
+  std::unique_ptr<SavedTensors> saved;
   std::vector<at::Generator> generators;
   std::unordered_map<c10::OperatorHandle, OpTraits> traits;
 };
