@@ -221,11 +221,22 @@ void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* st
     prepare(call, *stack);
     sink.enterOperator();
   }
+  // Given to Python while the operator counts as running: a replay's operator warns itself, and
+  // what Python does about it is not to be recorded.
+  WarningBuffer warnings;
   try {
-    c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
-    op.callBoxed(stack);
+    {
+      c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+      WarningBuffer::Scope scope(warnings);
+      op.callBoxed(stack);
+    }
+    if (!warnings.empty()) {
+      py::gil_scoped_acquire gil;
+      warnings.flush(false);
+    }
   } catch (const std::exception& error) {
     py::gil_scoped_acquire gil;
+    if (!warnings.empty()) warnings.flush(true);
     sink.leaveOperator();
     // The program may catch it; at replay the operator would not even run. That is right only where
     // what is guarded decides that it raises.

@@ -12,6 +12,7 @@
 #include "aten/saved_tensors.h"
 #include "aten/thread_modes.h"
 #include "aten/value_tracker.h"
+#include "aten/warning_buffer.h"
 
 namespace glowplug::aten {
 
