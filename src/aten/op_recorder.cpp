@@ -84,6 +84,15 @@ common::ValueId OpRecorder::addAlias(PyObject* result, const char* op, PyObject*
   return impl_->addAlias(THPVariable_Unpack(result), op, THPVariable_Unpack(self));
 }
 
+PyObject* OpRecorder::readGrad(PyObject* tensor) {
+  try {
+    return THPVariable_Wrap(impl_->readGrad(THPVariable_Unpack(tensor)));
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
+}
+
 void OpRecorder::addWrite(const char* op, PyObject* self, PyObject* other) {
   impl_->addWrite(op, THPVariable_Unpack(self),
                   other == Py_None ? at::Tensor() : THPVariable_Unpack(other));
@@ -252,9 +261,14 @@ void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* st
 TORCH_LIBRARY(glowplug, library) {
   library.def("grad(Tensor self) -> Tensor?",
               [](const at::Tensor& self) -> std::optional<at::Tensor> {
-                const at::Tensor& grad = self.grad();
+                const at::Tensor& grad = self.unsafeGetTensorImpl()->grad();
                 return grad.defined() ? std::optional<at::Tensor>(grad) : std::nullopt;
               });
+  // What torch warns of when Python reads `t.grad`.
+  library.def("warn_of_grad(Tensor self) -> ()", [](const at::Tensor& self) {
+    auto* buffer = dynamic_cast<WarningBuffer*>(c10::WarningUtils::get_warning_handler());
+    if (buffer != nullptr) buffer->addGradRead(self);
+  });
   library.def("set_grad(Tensor(a!) self, Tensor? grad) -> ()",
               [](const at::Tensor& self, const std::optional<at::Tensor>& grad) {
                 self.mutable_grad() = grad.value_or(at::Tensor());

@@ -63,6 +63,7 @@ struct OpRecorder::Impl {
   common::ValueId valueOf(const at::Tensor& tensor);
   common::ValueId addValue(const at::Tensor& tensor, PyTypeObject* type, bool external);
   common::ValueId addAlias(const at::Tensor& result, std::string_view op, const at::Tensor& self);
+  const at::Tensor& readGrad(const at::Tensor& tensor);
   void addWrite(std::string_view op, const at::Tensor& self, const at::Tensor& other);
   void noteReshaped(const at::Tensor& tensor);
   ir::Operand leavesOperand(PyObject* leaves);

@@ -1,6 +1,7 @@
 #pragma once
 
 // Private to aten/.
+#include <optional>
 #include <vector>
 
 #include "aten/torch.h"
@@ -23,7 +24,9 @@ class WarningBuffer : public c10::WarningHandler {
     c10::WarningHandler* outer_;
   };
 
-  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
+  void process(const c10::Warning& warning) override { warnings_.push_back({warning, {}}); }
+  // The warning that Python gets when it reads .grad of that tensor.
+  void addGradRead(const at::Tensor& tensor) { warnings_.push_back({std::nullopt, tensor}); }
 
   // From now on each warning is due right after its operator.
   void passOn() { passOn_ = true; }
@@ -34,7 +37,11 @@ class WarningBuffer : public c10::WarningHandler {
   void flush(bool inException);
 
  private:
-  std::vector<c10::Warning> warnings_;
+  struct Waiting {
+    std::optional<c10::Warning> warning;
+    at::Tensor gradOf;
+  };
+  std::vector<Waiting> warnings_;
   bool passOn_ = false;
 };
 

@@ -91,8 +91,7 @@ PyObject* contextValue(PyObject* variable, Made& made) {
 
 PyObject* readGrad(PyObject* tensor, Made& made) {
   if (!aten::isPlainTensor(tensor)) return nullptr;
-  static PyObject* grad = PyUnicode_InternFromString("grad");
-  return keep(made, PyObject_GetAttr(tensor, grad));
+  return keep(made, aten::gradientOf(tensor));
 }
 
 }  // namespace

@@ -217,7 +217,7 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
   if (getset) {
     if (named(name, "shape") || named(name, "nbytes")) useSizes(tensor);
     if (named(name, "grad") || named(name, "_grad")) {
-      PyObject* result = Operations::loadAttr(tensor, name);
+      PyObject* result = ops_->readGrad(tensor);
       if (!result || !active_) return result;
       if (withGradient_.count(tensor)) {
         if (result != Py_None) ops_->addAlias(result, "grad", tensor);

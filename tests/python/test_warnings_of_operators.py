@@ -66,3 +66,33 @@ def test_what_the_filter_does_is_no_part_of_the_recording(
     for action in ("error", "always", "ignore", "error", "always"):
         for x in INPUTS[:4]:
             assert warned(compiled, x, action) == warned(f, x, action)
+
+
+def grad_of_an_input(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if x.grad is None else x
+
+
+def grad_of_a_result(x: torch.Tensor) -> bool:
+    return (x * 2).grad is None
+
+
+def grad_before_a_branch(x: torch.Tensor) -> torch.Tensor:
+    x.requires_grad
+    print(x.grad)
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+@pytest.mark.parametrize("action", ["always", "error", "ignore"])
+@pytest.mark.parametrize("f", [grad_of_an_input, grad_of_a_result, grad_before_a_branch])
+def test_the_warning_about_grad_comes_once(
+    f: Callable[[torch.Tensor], torch.Tensor], action: str
+) -> None:
+    compiled = glowplug.compile(f)
+
+    def on_a_view(g: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda x: g(x.requires_grad_()[:])
+
+    for x in INPUTS:
+        expected = warned(on_a_view(f), x, action)
+        assert len(expected) == (2 if action == "always" else 1)
+        assert warned(on_a_view(compiled), x, action) == expected
