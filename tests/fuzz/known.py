@@ -12,7 +12,6 @@ KNOWN = (
     r"globals\(\)\['HELD'\] = ",
     r"HELD\.v = ",
     r"weakref\.ref\(",
-    r"\.tolist\(",
 )
 # Warnings of tensor-to-number conversions are not given at replays.
 QUIET_WARNINGS = ("Converting a tensor with requires_grad=True to a scalar",)
