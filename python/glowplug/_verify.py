@@ -30,7 +30,7 @@ _DEEPEST = 12  # levels of attributes and items that are described
 _MOST = 20_000  # rows of one description
 
 
-class Difference(AssertionError):
+class DifferenceError(AssertionError):
     """A compiled call left something else behind than the original."""
 
 
@@ -106,7 +106,9 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{name}", item
 
 
-def _describe(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ended: Any) -> dict:
+def _describe(
+    original: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ended: Any
+) -> dict[str, str]:
     description = _Description()
     description.add("result", ended)
     description.add("args", args)
@@ -147,10 +149,10 @@ def _expected(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
                 with warnings.catch_warnings():
                     ended, _ = _run(lambda: original(*args, **kwargs))
-                rows = _describe(original, args, kwargs, ended)
-            rows["output"] = out.getvalue()
+                left = _describe(original, args, kwargs, ended)
+            left["output"] = out.getvalue()
             with os.fdopen(write, "wb") as pipe:
-                pipe.write(pickle.dumps(rows))
+                pipe.write(pickle.dumps(left))
             status = 0
         finally:
             os._exit(status)  # nothing of the parent's may run twice
@@ -159,7 +161,7 @@ def _expected(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> d
         data = pipe.read()
     os.waitpid(child, 0)
     if not data:
-        raise Difference(f"verify: the original {original!r} ended its process")
+        raise DifferenceError(f"verify: the original {original!r} ended its process")
     rows: dict[str, str] = pickle.loads(data)
     return rows
 
@@ -177,7 +179,7 @@ class _Tee(io.StringIO):
 
 
 def check(entry: _C.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Make the call, compiled, and raise Difference where it differs from the original.
+    """Make the call, compiled, and raise DifferenceError where it differs from the original.
 
     Called for entries with the option ``verify`` (or GLOWPLUG_VERIFY=1).
     """
@@ -196,7 +198,7 @@ def check(entry: _C.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         torch.set_num_threads(threads)
     for path in expected | found:
         if expected.get(path) != found.get(path):
-            raise Difference(_report(entry, path, expected, found))
+            raise DifferenceError(_report(entry, path, expected, found))
     if error is not None:
         raise error
     return ended

@@ -156,6 +156,31 @@ common::ValueId OpRecorder::Impl::addAlias(const at::Tensor& result, std::string
   return value;
 }
 
+const at::Tensor& OpRecorder::Impl::readGrad(const at::Tensor& tensor) {
+  WarningBuffer asked, warnings;
+  {
+    WarningBuffer::Scope scope(asked);
+    tensor.grad();
+  }
+  const at::Tensor& gradient = tensor.unsafeGetTensorImpl()->grad();
+  if (asked.empty()) return gradient;
+  bool fed = feed != nullptr && feed->pending();  // the replay has warned
+  if (common::ValueId value = valueOf(tensor); value.valid())
+    emitUndispatched("glowplug::warn_of_grad", {valueOperand(value)}, {}, false);
+  if (fed) return gradient;
+  sink.enterOperator();
+  try {
+    warnings.addGradRead(tensor);
+    warnings.flush(false);
+  } catch (...) {
+    sink.leaveOperator();
+    refuse("operator_raised", "a warning about .grad");
+    throw;
+  }
+  sink.leaveOperator();
+  return gradient;
+}
+
 void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
                                 const at::Tensor& other) {
   // Comes after the fact: the storage that self has now may be the other's, so not valueOf(self).
@@ -255,6 +280,7 @@ void OpRecorder::Impl::noteWrite(Call& call, const c10::IValue& argument) {
     if (!tensor.defined()) return;
     bool external = tracker.isExternal(tensor);
     call.event.writesInput |= external;
+    if (external && saved) saved->keepContents(tensor);
     if (call.traits.changesFields()) noteReshaped(tensor);
     if (auto* entry = tracker.find(tensor)) call.written.push_back({entry->value, external});
   };

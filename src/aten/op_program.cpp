@@ -16,32 +16,6 @@ using Slots = std::vector<c10::IValue>;
 
 constexpr uint32_t kNoSlot = common::ValueId::kNone;
 
-// Collects the warnings of operators, so that each can be given to Python right after its operator.
-class WarningBuffer : public c10::WarningHandler {
- public:
-  WarningBuffer() : outer_(c10::WarningUtils::get_warning_handler()) {
-    c10::WarningUtils::set_warning_handler(this);
-  }
-  ~WarningBuffer() override { c10::WarningUtils::set_warning_handler(outer_); }
-
-  void process(const c10::Warning& warning) override { warnings_.push_back(warning); }
-  bool empty() const { return warnings_.empty(); }
-
-  // Needs the GIL. May throw what Python's filter turns a warning into; with an error set, prints
-  // instead.
-  void flush(bool inException) {
-    std::vector<c10::Warning> warnings = std::move(warnings_);
-    warnings_.clear();
-    torch::PyWarningHandler python;
-    if (inException) python.set_in_exception();
-    for (const c10::Warning& warning : warnings) c10::warn(warning);
-  }
-
- private:
-  c10::WarningHandler* outer_;
-  std::vector<c10::Warning> warnings_;
-};
-
 bool isLift(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   return name == "aten::lift_fresh" || name == "aten::lift_fresh_copy" || name == "aten::lift";
@@ -93,6 +67,7 @@ void OpProgram::Impl::compileOperator(const ir::Event& event,
                   ? Step::Kind::Lift
                   : Step::Kind::Operator;
   step.changesFields = event.writesInput && OpTraits(op).changesFields();
+  step.writesInput = event.writesInput;
   step.arguments = arguments.size();
   std::vector<Argument> own;
   for (size_t i = 0; i < schema.size(); ++i) {
@@ -267,7 +242,8 @@ int OpProgram::run(Values& values, size_t begin, size_t end, size_t* failed) con
   size_t event = begin;
   int status = Done;
   try {
-    WarningBuffer warnings;
+    WarningBuffer& warnings = values.impl().warnings;
+    WarningBuffer::Scope scope(warnings);
     try {
       py::gil_scoped_release unlocked;
       torch::jit::Stack stack;
@@ -279,14 +255,15 @@ int OpProgram::run(Values& values, size_t begin, size_t end, size_t* failed) con
           break;
         }
         if (C10_UNLIKELY(step.changesFields)) values.impl().trail.note(event);
-        if (C10_UNLIKELY(!warnings.empty())) {
+        if (C10_UNLIKELY(step.writesInput)) warnings.passOn();
+        if (C10_UNLIKELY(warnings.due())) {
           py::gil_scoped_acquire locked;
           warnings.flush(false);
         }
       }
     } catch (...) {
       // As PyTorch's bindings: the warnings of an operator that raised are printed, not raised.
-      if (!warnings.empty()) warnings.flush(true);
+      if (warnings.due()) warnings.flush(true);
       throw;
     }
   } catch (const std::exception&) {

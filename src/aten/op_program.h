@@ -28,6 +28,10 @@ class Values {
   bool scalarIs(common::ValueId id, PyObject* expected) const;
   void clear(common::ValueId id);
   TensorTrail& trail();
+  // From here on the program is not run from its start again: Python's `warnings` get what
+  // operators have warned of, and later warnings right after their operators. False with a Python
+  // error set when a filter makes an error of one.
+  bool passWarningsOn();
 
   struct Impl;
   Impl& impl() { return *impl_; }
@@ -57,8 +61,8 @@ class OpProgram {
   };
   // Runs events [begin, end), all of them Op, State or Input (Inputs are skipped). Unless Done,
   // *failed is the event that raised or differed. Releases the GIL while operators run. Changes
-  // this thread's state as State events tell, also when it fails: see StateRestore. Warnings reach
-  // Python's `warnings`.
+  // this thread's state as State events tell, also when it fails: see StateRestore. Warnings wait
+  // in `values` until an input is written or passWarningsOn().
   int run(Values& values, size_t begin, size_t end, size_t* failed) const;
 
   struct Impl;

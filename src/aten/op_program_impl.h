@@ -6,12 +6,14 @@
 #include "aten/op_program.h"
 #include "aten/op_table_impl.h"
 #include "aten/tensor_trail_impl.h"
+#include "aten/warning_buffer.h"
 
 namespace glowplug::aten {
 
 struct Values::Impl {
   std::vector<c10::IValue> slots;  // None: absent, or an undefined tensor
   TensorTrail trail;
+  WarningBuffer warnings;
 };
 
 struct OpProgram::Impl {
@@ -34,7 +36,8 @@ struct OpProgram::Impl {
   struct Step {
     enum class Kind : uint8_t { Skip, Operator, Lift, State };
     Kind kind = Kind::Skip;
-    bool changesFields = false;   // see OpTraits::changesFields
+    bool changesFields = false;  // see OpTraits::changesFields
+    bool writesInput = false;
     bool checksIdentity = false;  // whether a result is a known tensor depends on data
     std::optional<c10::OperatorHandle> op;
     uint32_t arguments = 0, argumentsEnd = 0;  // into arguments

@@ -68,6 +68,7 @@ common::ValueId OpRecorder::addInput(PyObject* tensor, common::SourceId source) 
   bool opaque = !input.defined() || impl.is_nested() || impl.is_python_dispatch() ||
                 impl.has_symbolic_sizes_strides() || input.is_xla() || input.is_lazy();
   if (opaque) impl_->refuse("tensor_kind", "an input without plain sizes");
+  if (impl_->saved) impl_->saved->track(input);
   common::ValueId value = impl_->addValue(input, Py_TYPE(tensor), true);
   impl_->trace.values[value.index()].source = source;
   return value;
@@ -81,6 +82,15 @@ common::ValueId OpRecorder::addResult(PyObject* tensor) {
 
 common::ValueId OpRecorder::addAlias(PyObject* result, const char* op, PyObject* self) {
   return impl_->addAlias(THPVariable_Unpack(result), op, THPVariable_Unpack(self));
+}
+
+PyObject* OpRecorder::readGrad(PyObject* tensor) {
+  try {
+    return THPVariable_Wrap(impl_->readGrad(THPVariable_Unpack(tensor)));
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return nullptr;
+  }
 }
 
 void OpRecorder::addWrite(const char* op, PyObject* self, PyObject* other) {
@@ -141,6 +151,16 @@ void OpRecorder::syncFlags() {
 }
 
 bool OpRecorder::reshapedFresh() const { return impl_->reshapedFresh; }
+
+void OpRecorder::keepWritten() { impl_->saved = std::make_unique<SavedTensors>(); }
+
+void OpRecorder::beforeBackward() {
+  if (impl_->saved) impl_->saved->keepGradients();
+}
+
+void OpRecorder::restoreWritten() {
+  if (impl_->saved) impl_->saved->restore();
+}
 
 void OpRecorder::follow(OpFeed& feed) { impl_->feed = &feed; }
 
@@ -210,11 +230,22 @@ void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* st
     prepare(call, *stack);
     sink.enterOperator();
   }
+  // Given to Python while the operator counts as running: a replay's operator warns itself, and
+  // what Python does about it is not to be recorded.
+  WarningBuffer warnings;
   try {
-    c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
-    op.callBoxed(stack);
+    {
+      c10::impl::ExcludeDispatchKeyGuard unrecorded(kRecorderKey);
+      WarningBuffer::Scope scope(warnings);
+      op.callBoxed(stack);
+    }
+    if (!warnings.empty()) {
+      py::gil_scoped_acquire gil;
+      warnings.flush(false);
+    }
   } catch (const std::exception& error) {
     py::gil_scoped_acquire gil;
+    if (!warnings.empty()) warnings.flush(true);
     sink.leaveOperator();
     // The program may catch it; at replay the operator would not even run. That is right only where
     // what is guarded decides that it raises.
@@ -230,9 +261,14 @@ void OpRecorder::Impl::call(const c10::OperatorHandle& op, torch::jit::Stack* st
 TORCH_LIBRARY(glowplug, library) {
   library.def("grad(Tensor self) -> Tensor?",
               [](const at::Tensor& self) -> std::optional<at::Tensor> {
-                const at::Tensor& grad = self.grad();
+                const at::Tensor& grad = self.unsafeGetTensorImpl()->grad();
                 return grad.defined() ? std::optional<at::Tensor>(grad) : std::nullopt;
               });
+  // What torch warns of when Python reads `t.grad`.
+  library.def("warn_of_grad(Tensor self) -> ()", [](const at::Tensor& self) {
+    auto* buffer = dynamic_cast<WarningBuffer*>(c10::WarningUtils::get_warning_handler());
+    if (buffer != nullptr) buffer->addGradRead(self);
+  });
   library.def("set_grad(Tensor(a!) self, Tensor? grad) -> ()",
               [](const at::Tensor& self, const std::optional<at::Tensor>& grad) {
                 self.mutable_grad() = grad.value_or(at::Tensor());

@@ -72,6 +72,9 @@ class OpRecorder {
   common::ValueId addResult(PyObject* tensor);
   // `result` was made of `self` without the dispatcher: op is "data" or "grad". Records an event.
   common::ValueId addAlias(PyObject* result, const char* op, PyObject* self);
+  // `t.grad`, new reference, with the warning that torch gives for tensors that are not leaves.
+  // Null with a Python error set when a filter makes an error of it.
+  PyObject* readGrad(PyObject* tensor);
   // After `self.data = other` (op "set_data"), `self.grad = other` ("set_grad"; other may be None)
   // or `self.retain_grad()` ("retain_grad"; other is None).
   void addWrite(const char* op, PyObject* self, PyObject* other);
@@ -100,6 +103,14 @@ class OpRecorder {
   // An opaque call has run: at replay it runs again, so what it changed of the state needs no
   // event.
   void acceptState();
+
+  // Before the first input is added: from now on it is kept what tensors were before they are
+  // changed.
+  void keepWritten();
+  // A backward pass is about to add to gradients.
+  void beforeBackward();
+  // Puts all that was kept back.
+  void restoreWritten();
 
   // Until the feed is empty, operators are not run: their results come from it. It must outlive the
   // recording. An operator that is not the feed's next raises RuntimeError.

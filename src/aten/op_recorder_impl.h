@@ -2,14 +2,17 @@
 
 // Private to aten/: how an operator call becomes an event.
 #include <deque>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "aten/op_recorder.h"
 #include "aten/op_table_impl.h"
 #include "aten/op_traits.h"
+#include "aten/saved_tensors.h"
 #include "aten/thread_modes.h"
 #include "aten/value_tracker.h"
+#include "aten/warning_buffer.h"
 
 namespace glowplug::aten {
 
@@ -60,6 +63,7 @@ struct OpRecorder::Impl {
   common::ValueId valueOf(const at::Tensor& tensor);
   common::ValueId addValue(const at::Tensor& tensor, PyTypeObject* type, bool external);
   common::ValueId addAlias(const at::Tensor& result, std::string_view op, const at::Tensor& self);
+  const at::Tensor& readGrad(const at::Tensor& tensor);
   void addWrite(std::string_view op, const at::Tensor& self, const at::Tensor& other);
   void noteReshaped(const at::Tensor& tensor);
   ir::Operand leavesOperand(PyObject* leaves);
@@ -89,6 +93,7 @@ struct OpRecorder::Impl {
   // A tensor that was made in this call has got another shape in place.
   bool reshapedFresh = false;
   OpFeed* feed = nullptr;
+  std::unique_ptr<SavedTensors> saved;
   std::vector<at::Generator> generators;
   std::unordered_map<c10::OperatorHandle, OpTraits> traits;
 };

@@ -49,6 +49,9 @@ class OpTable {
 bool isTensor(PyObject* object);  // torch.Tensor, Parameter or a subclass
 // exactly torch.Tensor, Parameter or Buffer: no __torch_function__/dispatch subclass
 bool isPlainTensor(PyObject* object);
+// A tensor's .grad or None, new reference, without torch's warning about tensors that are not
+// leaves.
+PyObject* gradientOf(PyObject* tensor);
 
 // True when the Python object is a tensor with that metadata. A few nanoseconds; never fails.
 bool metaMatches(const TensorMeta& meta, PyObject* object);

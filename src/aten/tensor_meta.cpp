@@ -196,6 +196,10 @@ bool isTensor(PyObject* object) {
   return PyObject_TypeCheck(object, reinterpret_cast<PyTypeObject*>(THPVariableClass));
 }
 
+PyObject* gradientOf(PyObject* tensor) {
+  return THPVariable_Wrap(THPVariable_Unpack(tensor).unsafeGetTensorImpl()->grad());
+}
+
 bool isPlainTensor(PyObject* object) {
   return THPVariableClass != nullptr && THPVariable_CheckExact(object);
 }

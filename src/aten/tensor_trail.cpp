@@ -56,6 +56,10 @@ void TensorTrail::Impl::note(size_t event) {
   }
 }
 
+void TensorTrail::Impl::rewind() {
+  for (size_t i = 0; i < tensors.size(); ++i) apply(tensors[i], first[i]);
+}
+
 void TensorTrail::track(PyObject* tensor) {
   if (tensor && THPVariable_Check(tensor)) impl().track(THPVariable_Unpack(tensor));
 }
@@ -65,8 +69,7 @@ void TensorTrail::note(size_t event) {
 }
 
 void TensorTrail::rewind() {
-  if (!impl_) return;
-  for (size_t i = 0; i < impl_->tensors.size(); ++i) apply(impl_->tensors[i], impl_->first[i]);
+  if (impl_) impl_->rewind();
 }
 
 void TensorTrail::advance(size_t event) {

@@ -21,6 +21,7 @@ struct TensorTrail::Impl {
 
   void track(const at::Tensor& tensor);
   void note(size_t event);
+  void rewind();
 
   std::vector<at::Tensor> tensors;
   std::vector<Fields> first, last;

@@ -54,6 +54,19 @@ bool Values::scalarIs(common::ValueId id, PyObject* expected) const {
   return same;
 }
 
+bool Values::passWarningsOn() {
+  WarningBuffer& warnings = impl_->warnings;
+  warnings.passOn();
+  if (!warnings.due()) return true;
+  try {
+    warnings.flush(PyErr_Occurred() != nullptr);
+  } catch (const std::exception&) {
+    torch::translate_exception_to_python(std::current_exception());
+    return false;
+  }
+  return true;
+}
+
 TensorTrail& Values::trail() { return impl_->trail; }
 
 void Values::clear(common::ValueId id) { impl_->slots[id.index()] = c10::IValue(); }

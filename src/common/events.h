@@ -34,7 +34,7 @@ struct CallRecord {
 const char* nameOf(CallRecord::Kind kind);  // "recorded"
 
 namespace detail {
-extern std::atomic<uint32_t> listeners;
+extern constinit std::atomic<uint32_t> listeners;
 }
 
 inline bool listening() { return detail::listeners.load(std::memory_order_relaxed) != 0; }

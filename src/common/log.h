@@ -18,7 +18,7 @@ enum class Channel : uint8_t {
 };
 
 namespace detail {
-extern std::atomic<uint32_t> logMask;
+extern constinit std::atomic<uint32_t> logMask;
 void writeLog(Channel channel, std::string_view text);
 }  // namespace detail
 

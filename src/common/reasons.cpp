@@ -32,6 +32,12 @@ std::optional<Reason> reasonNamed(std::string_view id) {
 
 size_t reasonCount() { return std::size(kReasons); }
 
+bool mayPass(Reason reason) {
+  return reason == Reason::exception || reason == Reason::call_raised ||
+         reason == Reason::operator_raised || reason == Reason::tensor_subclass ||
+         reason == Reason::generator_input || reason == Reason::threads;
+}
+
 std::string Refusal::text() const {
   std::string out = file.empty() ? "" : fmt::format("{}:{}: ", file, line);
   out += info(reason).message;

@@ -23,6 +23,8 @@ struct ReasonInfo {
 const ReasonInfo& info(Reason reason);
 std::optional<Reason> reasonNamed(std::string_view id);
 size_t reasonCount();
+// It depends on the call's arguments or on luck, not on the program: another call may be recorded.
+bool mayPass(Reason reason);
 
 // That something is not done, as a value: what is refused, and where in the user's program.
 struct Refusal {

@@ -27,4 +27,9 @@ PyTypeObject* moduleType(const char* module, const char* name) {
   return nullptr;
 }
 
+PyTypeObject* dequeType() {
+  static PyTypeObject* type = moduleType("_collections", "deque");
+  return type;
+}
+
 }  // namespace glowplug::cpython

@@ -13,5 +13,6 @@ Ref importModule(const char* name);
 // when there is none.
 PyObject* moduleAttribute(const char* module, const char* name);
 PyTypeObject* moduleType(const char* module, const char* name);
+PyTypeObject* dequeType();  // collections.deque
 
 }  // namespace glowplug::cpython

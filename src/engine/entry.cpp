@@ -40,14 +40,6 @@ int64_t now() {
       .count();
 }
 
-// A refusal that depends on this call's arguments or luck, not on the program: try again another
-// time.
-bool mayPass(Reason reason) {
-  return reason == Reason::exception || reason == Reason::call_raised ||
-         reason == Reason::operator_raised || reason == Reason::tensor_subclass ||
-         reason == Reason::generator_input || reason == Reason::threads;
-}
-
 }  // namespace
 
 bool isRecording() { return recordingHere; }
@@ -376,7 +368,10 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     }
     bool& flag_;
   };
-  trace::Recorder recorder(name_, {static_cast<size_t>(options_.maxEvents), options_.audit});
+  // What a replay has done before it stopped stays.
+  bool undoable = fullgraph_ && !follow;
+  trace::Recorder recorder(name_,
+                           {static_cast<size_t>(options_.maxEvents), options_.audit, undoable});
   if (follow) recorder.follow(*follow);
   bool keep = !follow || traceCount() < static_cast<size_t>(options_.maxTraces);
   Ref result;
@@ -393,11 +388,13 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
   if (recorder.refusal()) {
     timing.record.kind = CallRecord::Kind::Eager;
     timing.record.reason = common::info(recorder.refusal()->reason).id;
+    if (undoable && !mayPass(recorder.refusal()->reason)) recorder.undo();
     return refused(*recorder.refusal(), std::move(result));
   }
   if (!keep) return result.release();
   if (fullgraph_ && !recorder.breaks().empty()) {
     counters().addBreak(recorder.breaks()[0].reason);
+    if (undoable) recorder.undo();
     return broken(recorder.breaks()[0]);
   }
   PyObject* installed = nullptr;
@@ -410,11 +407,13 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     goEager(std::move(refusal));
     installed = result.release();
   }
+  if (!installed && undoable) recorder.undo();
   timing.record.record_ns += now() - recorded;
   return installed;
 }
 
 PyObject* Entry::broken(const Refusal& refusal) const {
+  PyErr_Clear();  // of the program that was stopped there
   PyErr_Format(PyExc_RuntimeError, "glowplug: fullgraph=True, but the graph of %s breaks: %s",
                name_.c_str(), refusal.textWithHint().c_str());
   return nullptr;
@@ -423,11 +422,12 @@ PyObject* Entry::broken(const Refusal& refusal) const {
 PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   counters().addRefusal(refusal.reason);
   common::log(Channel::Breaks, "{}: not recorded: {}", name_, refusal.text());
-  if (!result) return nullptr;  // the program raised: its exception stands
+  bool breaks = fullgraph_ && !mayPass(refusal.reason);
+  if (!result && !breaks) return nullptr;  // the program raised: its exception stands
   if (refusal.reason == Reason::opaque_call || refusal.reason == Reason::data_value ||
       refusal.reason == Reason::disabled)
     counters().addBreak(refusal.reason);
-  if (fullgraph_ && !mayPass(refusal.reason)) return broken(refusal);
+  if (breaks) return broken(refusal);
   failedRecordings_++;
   if (!mayPass(refusal.reason) || failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
     goEager(refusal);

@@ -58,6 +58,44 @@ bool Namer::isRegistry(const ir::Source& dict) const {
   return key == "_modules" || key == "_parameters" || key == "_buffers";
 }
 
+// What is written after the parent's path for a step that has no payload; null for all others.
+const char* endingOf(StepKind step) {
+  switch (step) {
+    case StepKind::InstanceDict:
+      return ".__dict__";
+    case StepKind::Globals:
+      return ".__globals__";
+    case StepKind::Builtins:
+      return ".__builtins__";
+    case StepKind::Defaults:
+      return ".__defaults__";
+    case StepKind::Kwdefaults:
+      return ".__kwdefaults__";
+    case StepKind::CellContents:
+      return ".cell_contents";
+    case StepKind::MethodSelf:
+      return ".__self__";
+    case StepKind::MethodFunc:
+      return ".__func__";
+    case StepKind::PartialFunc:
+      return ".func";
+    case StepKind::PartialArgs:
+      return ".args";
+    case StepKind::PartialKwargs:
+      return ".keywords";
+    case StepKind::ProxyTarget:
+      return "";
+    case StepKind::Referent:
+      return "()";
+    case StepKind::ContextValue:
+      return ".get()";
+    case StepKind::TensorGrad:
+      return ".grad";
+    default:
+      return nullptr;
+  }
+}
+
 std::string Namer::dictItem(const ir::Source& item) const {
   const ir::Source& dict = source(item.parent);
   const std::string key = text(item.object);
@@ -73,7 +111,7 @@ std::string Namer::dictItem(const ir::Source& item) const {
 std::string Namer::name(common::SourceId id) const {
   if (!id.valid() || id.index() >= trace_.sources.size()) return "?";
   const ir::Source& at = source(id);
-  auto parent = [&] { return name(at.parent); };
+  if (const char* ending = endingOf(at.step)) return name(at.parent) + ending;
   switch (at.step) {
     case StepKind::Callee:
       return "L.self";
@@ -87,50 +125,21 @@ std::string Namer::name(common::SourceId id) const {
       return fmt::format("result{}", at.index);
     case StepKind::Built:
       return fmt::format("built{}", at.index);
-    case StepKind::InstanceDict:
-      return parent() + ".__dict__";
     case StepKind::DictItem:
       return dictItem(at);
     case StepKind::SlotAttr:
     case StepKind::TypeAttr:
     case StepKind::GetAttr:
-      return attribute(parent(), text(at.object));
+      return attribute(name(at.parent), text(at.object));
     case StepKind::ListItem:
     case StepKind::TupleItem:
     case StepKind::DequeItem:
-      return fmt::format("{}[{}]", parent(), at.index);
-    case StepKind::Globals:
-      return parent() + ".__globals__";
-    case StepKind::Builtins:
-      return parent() + ".__builtins__";
-    case StepKind::Defaults:
-      return parent() + ".__defaults__";
-    case StepKind::Kwdefaults:
-      return parent() + ".__kwdefaults__";
+      return fmt::format("{}[{}]", name(at.parent), at.index);
     case StepKind::Closure:
-      return fmt::format("{}.__closure__[{}]", parent(), at.index);
-    case StepKind::CellContents:
-      return parent() + ".cell_contents";
-    case StepKind::MethodSelf:
-      return parent() + ".__self__";
-    case StepKind::MethodFunc:
-      return parent() + ".__func__";
-    case StepKind::PartialFunc:
-      return parent() + ".func";
-    case StepKind::PartialArgs:
-      return parent() + ".args";
-    case StepKind::PartialKwargs:
-      return parent() + ".keywords";
-    case StepKind::ProxyTarget:
-      return parent();
-    case StepKind::Referent:
-      return parent() + "()";
-    case StepKind::ContextValue:
-      return parent() + ".get()";
-    case StepKind::TensorGrad:
-      return parent() + ".grad";
+      return fmt::format("{}.__closure__[{}]", name(at.parent), at.index);
+    default:
+      return "?";  // those that have an ending
   }
-  return "?";
 }
 
 }  // namespace

@@ -12,11 +12,6 @@ using ir::StepKind;
 
 namespace {
 
-PyTypeObject* dequeType() {
-  static PyTypeObject* type = cpython::moduleType("_collections", "deque");
-  return type;
-}
-
 PyTypeObject* partialType() {
   static PyTypeObject* type = cpython::moduleType("_functools", "partial");
   return type;
@@ -55,7 +50,7 @@ PyObject* dequeItem(PyObject* deque, int64_t index) {
   if (!isDeque(deque) || !inRange(deque, index)) return nullptr;
   // Through the base class's slot: a subclass may have a __getitem__ of its own. The deque holds
   // it.
-  PyObject* found = dequeType()->tp_as_sequence->sq_item(deque, index);
+  PyObject* found = cpython::dequeType()->tp_as_sequence->sq_item(deque, index);
   if (!found) PyErr_Clear();
   Py_XDECREF(found);
   return found;
@@ -96,13 +91,14 @@ PyObject* contextValue(PyObject* variable, Made& made) {
 
 PyObject* readGrad(PyObject* tensor, Made& made) {
   if (!aten::isPlainTensor(tensor)) return nullptr;
-  static PyObject* grad = PyUnicode_InternFromString("grad");
-  return keep(made, PyObject_GetAttr(tensor, grad));
+  return keep(made, aten::gradientOf(tensor));
 }
 
 }  // namespace
 
-bool isDeque(PyObject* object) { return dequeType() && PyObject_TypeCheck(object, dequeType()); }
+bool isDeque(PyObject* object) {
+  return cpython::dequeType() && PyObject_TypeCheck(object, cpython::dequeType());
+}
 
 PyObject* fetchRoot(const Node& root, const Call& call) {
   switch (root.step) {

@@ -38,7 +38,7 @@ bool Plan::Impl::doEffect(const Event& event, const Objects& operands) const {
   switch (event.effect) {
     case EffectKind::SetAttr:
     case EffectKind::DelAttr:
-      return setAttribute(operand(0), operand(1), operand(2)) == 0;
+      return cpython::setAttribute(operand(0), operand(1), operand(2)) == 0;
     case EffectKind::SetItem:
     case EffectKind::DelItem:
       return setItem(operand(0), operand(1), operand(2)) == 0;
@@ -72,7 +72,7 @@ bool Plan::Impl::prepareEffects(Context& context, size_t end, std::vector<Pendin
 bool Plan::Impl::commit(Context& context, const std::vector<Pending>& pending, bool last) const {
   for (const Pending& next : pending) {
     const Event& event = trace.events[commits.events[next.effect]];
-    if (!last && !context.undo.note(event, next.operands)) return false;
+    if (!last && !note(context.undo, event, next.operands)) return false;
     context.committed = true;
     context.committedEffects = next.effect + 1;
     if (!doEffect(event, next.operands)) return false;

@@ -96,7 +96,7 @@ struct Context final : RecipeInputs, guard::LateObjects {
   std::unique_ptr<aten::StateRestore> state;  // torch's thread state before the first change
   size_t committedEffects = 0;
   bool committed = false;  // something has happened that cannot be taken back
-  UndoLog undo;            // what has been committed while the replay may still stop
+  cpython::UndoLog undo;   // what has been committed while the replay may still stop
   size_t flushedAt = 0;    // the opaque call before which effects were committed last
 };
 

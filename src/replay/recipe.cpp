@@ -29,11 +29,6 @@ bool isStructSequence(PyTypeObject* type) {
 
 }  // namespace
 
-PyTypeObject* dequeType() {
-  static PyTypeObject* type = cpython::moduleType("collections", "deque");
-  return type;
-}
-
 PyTypeObject* defaultDictType() {
   static PyTypeObject* type = cpython::moduleType("collections", "defaultdict");
   return type;
@@ -188,7 +183,7 @@ Ref RecipeBuilder::set(RecipeId id, const Recipe& recipe) {
 
 bool RecipeBuilder::fillDeque(PyObject* deque, const Recipe& recipe) {
   static PyObject* append =
-      PyObject_GetAttrString(reinterpret_cast<PyObject*>(dequeType()), "append");
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(cpython::dequeType()), "append");
   for (size_t i = 0; i < recipe.children.size(); i++) {
     Ref item = child(recipe, i);
     if (!item) return false;
@@ -201,7 +196,7 @@ bool RecipeBuilder::fillDeque(PyObject* deque, const Recipe& recipe) {
 Ref RecipeBuilder::deque(RecipeId id, const Recipe& recipe) {
   Ref limit = constant(recipe);
   Ref empty = Ref::steal(PyTuple_New(0));
-  auto* type = reinterpret_cast<PyObject*>(dequeType());
+  auto* type = reinterpret_cast<PyObject*>(cpython::dequeType());
   if (!limit || !empty || !type) return Ref();
   PyObject* arguments[] = {empty.get(), limit.get()};
   Ref made = keep(id, Ref::steal(PyObject_Vectorcall(type, arguments, 2, nullptr)));

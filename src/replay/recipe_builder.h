@@ -54,7 +54,6 @@ class RecipeBuilder {
 };
 
 // Classes of the standard library; borrowed, nullptr with an error set when the import fails.
-PyTypeObject* dequeType();
 PyTypeObject* defaultDictType();
 
 }  // namespace glowplug::replay

@@ -1,5 +1,6 @@
 // Building instances of Python classes without running their __new__ and __init__.
 
+#include "cpython/modules.h"
 #include "cpython/object_fields.h"
 #include "replay/recipe_builder.h"
 
@@ -50,7 +51,7 @@ bool canHold(PyTypeObject* base, const Recipe* content) {
   if (base == &PyDict_Type || base == &PyODict_Type)
     return !content || is(RecipeKind::Dict, RecipeKind::OrderedDict);
   if (base == defaultDictType()) return is(RecipeKind::DefaultDict);
-  if (base == dequeType()) return is(RecipeKind::Deque);
+  if (base == cpython::dequeType()) return is(RecipeKind::Deque);
   if (base == &PyTuple_Type || isPlainException(base))
     return !content || is(RecipeKind::Tuple, RecipeKind::Const);
   if (base == &PyList_Type || base == &PySet_Type) return true;
@@ -90,7 +91,7 @@ Ref RecipeBuilder::allocate(RecipeId id, PyTypeObject* type, PyTypeObject* base,
   if (base == defaultDictType()) {
     Ref factory = child(*content, 0);
     if (factory) arguments = Ref::steal(PyTuple_Pack(1, factory.get()));
-  } else if (base == dequeType()) {
+  } else if (base == cpython::dequeType()) {
     Ref limit = constant(*content);
     if (limit) arguments = Ref::steal(PyTuple_Pack(2, empty, limit.get()));
   } else {
@@ -103,7 +104,7 @@ bool RecipeBuilder::fillContent(PyObject* made, PyTypeObject* base, const Recipe
   const Recipe& content = recipe(object.children[1]);
   if (base == &PyTuple_Type || isValueBase(base)) return true;
   if (PyDict_Check(made)) return fillDict(made, content, base == defaultDictType() ? 1 : 0);
-  if (base == dequeType()) return fillDeque(made, content);
+  if (base == cpython::dequeType()) return fillDeque(made, content);
   if (base == &PyList_Type && content.kind == RecipeKind::List) return fillList(made, content);
   if (base == &PySet_Type && content.kind == RecipeKind::Set) return fillSet(made, content);
   Ref items = child(object, 1);

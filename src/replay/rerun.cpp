@@ -4,9 +4,7 @@
 
 namespace glowplug::replay {
 
-using cpython::Ref;
 using ir::Event;
-using ir::EventKind;
 
 struct Rerun::Impl {
   explicit Impl(std::unique_ptr<Suspended> stopped)

@@ -133,6 +133,7 @@ Outcome Plan::Impl::fail(Context& context, size_t event, bool written) const {
     return {Outcome::Kind::Retry, nullptr, event};
   }
   if (!context.committed) {
+    context.values.passWarningsOn();
     context.takeBackRandom();
     return {Outcome::Kind::Raised, nullptr, event};
   }
@@ -234,7 +235,7 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
   if (!event.pure) {
     std::vector<Pending> pending;
     bool ready = prepareEffects(context, commits.countAt.at(step.begin), pending);
-    if (!ready) {
+    if (!ready || !context.values.passWarningsOn()) {
       *outcome = fail(context, step.begin, true);
       return false;
     }
@@ -286,7 +287,7 @@ Outcome Plan::Impl::finish(Context& context, size_t event) const {
   std::vector<Pending> pending;
   if (!prepareEffects(context, commits.events.size(), pending)) return fail(context, event, true);
   Ref result = context.build(trace.events[event].recipes[0]);
-  if (!result) return fail(context, event, true);
+  if (!result || !context.values.passWarningsOn()) return fail(context, event, true);
   if (!commit(context, pending, true)) return {Outcome::Kind::Raised, nullptr, event};
   if (context.state) context.state->dismiss();
   return {Outcome::Kind::Returned, result.release(), event};

@@ -217,7 +217,7 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
   if (getset) {
     if (named(name, "shape") || named(name, "nbytes")) useSizes(tensor);
     if (named(name, "grad") || named(name, "_grad")) {
-      PyObject* result = Operations::loadAttr(tensor, name);
+      PyObject* result = ops_->readGrad(tensor);
       if (!result || !active_) return result;
       if (withGradient_.count(tensor)) {
         if (result != Py_None) ops_->addAlias(result, "grad", tensor);
@@ -259,6 +259,7 @@ int Recorder::storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value)
       refuse("unsupported_write", fmt::format("tensor.{} = ...", PyUnicode_AsUTF8(name)));
       return Operations::storeAttr(tensor, name, value);
     }
+    if (limits_.undoable && sourceOf(tensor).valid()) ops_->addInput(tensor, sourceOf(tensor));
     int status = Operations::storeAttr(tensor, name, value);
     if (status < 0 || !active_) return status;
     if (named(name, "data")) {
@@ -293,6 +294,7 @@ int Recorder::storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value)
 bool Recorder::beforeAttrWrite(PyObject* object, PyObject* name, PyObject* value) {
   bool known = PyType_Check(object) || PyModule_Check(object) || PyFunction_Check(object);
   if (!active_ || !(known ? isSourced(object) : provenance_.find(object).valid())) return false;
+  if (limits_.undoable && !undo_.noteAttribute(object, name)) PyErr_Clear();
   auto refused = [&](const std::string& what) {
     refuse("unsupported_write", what);
     return false;
@@ -356,6 +358,7 @@ void Recorder::afterAttrWrite(PyObject* object, PyObject* name, PyObject* value)
 }
 
 int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
+  if (stopping_) return stop(), -1;
   if (!active_) return Operations::storeAttr(object, name, value);
   if (aten::isTensor(object)) return storeTensorAttr(object, name, value);
   PyTypeObject* type = Py_TYPE(object);

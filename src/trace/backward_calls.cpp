@@ -8,7 +8,6 @@ namespace glowplug::trace {
 
 using common::SourceId;
 using cpython::Ref;
-using ir::StepKind;
 
 namespace {
 
@@ -65,7 +64,8 @@ PyObject* Recorder::callBackward(PyObject* callee, const Arguments& args, const 
     PyObject* leaf = PyList_GET_ITEM(leaves.get(), i);
     if (provenance_.find(leaf).valid()) Py_XDECREF(tensorAttr(leaf, grad));
   }
-  if (!active_) return invoke();
+  if (!active_) return callAfterRefusal(invoke);
+  ops_->beforeBackward();
   ops_->syncState();
   Ref result;
   if (followed) {

@@ -72,7 +72,7 @@ void Recorder::noteTensorResult(PyObject* result, PyObject* callee) {
 
 PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames) {
-  if (!active_ && !follow_) return Operations::call(callee, args, nargsf, kwnames);
+  if (!active_ && !follow_ && !stopping_) return Operations::call(callee, args, nargsf, kwnames);
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
   PyObject* result =
       dispatch(callee, arguments, [&] { return Operations::call(callee, args, nargsf, kwnames); });
@@ -91,7 +91,7 @@ void Recorder::noteClass(PyObject* callee, PyObject* result) {
 }
 
 PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
-  if (!active_ && !follow_) return Operations::callEx(callee, tuple, dict);
+  if (!active_ && !follow_ && !stopping_) return Operations::callEx(callee, tuple, dict);
   readAll(tuple);
   if (dict) readAll(dict);
   std::vector<PyObject*> values;
@@ -164,6 +164,7 @@ PyObject* Recorder::callSkipped(const Invoke& invoke) {
 
 // What a replay has done must not be done again, although nothing can be recorded any more.
 PyObject* Recorder::callAfterRefusal(const Invoke& invoke) {
+  if (stopping_) return stop(), nullptr;
   if (!follow_ || !(follow_->opaquePending() || follow_->operators().pending())) return invoke();
   PyErr_Format(PyExc_RuntimeError,
                "glowplug: the program took another way when it was run again up to where its "
@@ -205,6 +206,42 @@ void Recorder::noteWrapped(SourceId entry, PyObject* object) {
   noteLoad(child(entry, StepKind::GetAttr, field), inner.get());
 }
 
+PyObject* Recorder::callPartial(PyObject* callee, const Arguments& args, const Invoke& invoke) {
+  SourceId source = provenance_.find(callee);
+  auto part = [&](const char* name, StepKind step) {
+    Ref value = Ref::steal(PyObject_GetAttrString(callee, name));
+    if (value && source.valid()) noteLoad(child(source, step), value.get());
+    return value;
+  };
+  Ref function = part("func", StepKind::PartialFunc);
+  Ref before = part("args", StepKind::PartialArgs);
+  Ref keywords = part("keywords", StepKind::PartialKwargs);
+  if (!function || !before || !keywords) return nullptr;
+  readAll(before.get());
+  readAll(keywords.get());
+  if (PyFunction_Check(function.get())) return invoke();
+  std::vector<PyObject*> values;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(before.get()); i++)
+    values.push_back(PyTuple_GET_ITEM(before.get(), i));
+  size_t positional = values.size() + args.positional;
+  values.insert(values.end(), args.values, args.values + args.count());
+  if (PyDict_GET_SIZE(keywords.get())) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(keywords.get(), &position, &key, &value)) deepRead(value);
+  }
+  return dispatch(function.get(), {values.data(), positional, args.kwnames}, invoke);
+}
+
+// functools.lru_cache: what an earlier call left must be the same at every replay.
+PyObject* Recorder::callCached(PyObject* callee, const Arguments& args, const Invoke& invoke) {
+  deepReadAll(args);
+  PyObject* result = invoke();
+  if (result && active_ && !isConstant(result) && !isPinnable(result) && !isSourced(result))
+    refuse("unguardable", calleeName(callee) + " returns a cached object");
+  return result;
+}
+
 // Objects that are called: partials, instances of classes with __call__, caches.
 PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const Invoke& invoke) {
   const WellKnown& known = wellKnown();
@@ -219,39 +256,9 @@ PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const In
     if (result && source.valid()) noteLoad(child(source, StepKind::Referent), result);
     return result;
   }
-  if (PyObject_TypeCheck(callee, known.partial)) {
-    SourceId source = provenance_.find(callee);
-    auto part = [&](const char* name, StepKind step) {
-      Ref value = Ref::steal(PyObject_GetAttrString(callee, name));
-      if (value && source.valid()) noteLoad(child(source, step), value.get());
-      return value;
-    };
-    Ref function = part("func", StepKind::PartialFunc);
-    Ref before = part("args", StepKind::PartialArgs);
-    Ref keywords = part("keywords", StepKind::PartialKwargs);
-    if (!function || !before || !keywords) return nullptr;
-    readAll(before.get());
-    readAll(keywords.get());
-    if (PyFunction_Check(function.get())) return invoke();
-    std::vector<PyObject*> values;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(before.get()); i++)
-      values.push_back(PyTuple_GET_ITEM(before.get(), i));
-    size_t positional = values.size() + args.positional;
-    values.insert(values.end(), args.values, args.values + args.count());
-    if (PyDict_GET_SIZE(keywords.get())) {
-      PyObject *key, *value;
-      Py_ssize_t position = 0;
-      while (PyDict_Next(keywords.get(), &position, &key, &value)) deepRead(value);
-    }
-    return dispatch(function.get(), {values.data(), positional, args.kwnames}, invoke);
-  }
-  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0) {
-    deepReadAll(args);
-    PyObject* result = invoke();
-    if (result && active_ && !isConstant(result) && !isPinnable(result) && !isSourced(result))
-      refuse("unguardable", calleeName(callee) + " returns a cached object");
-    return result;
-  }
+  if (PyObject_TypeCheck(callee, known.partial)) return callPartial(callee, args, invoke);
+  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
+    return callCached(callee, args, invoke);
   static PyObject* name = PyUnicode_InternFromString("__call__");
   PyObject* method = typeAttr(type, name);
   if (method && PyFunction_Check(method)) return invoke();  // evaluated

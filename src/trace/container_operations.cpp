@@ -12,7 +12,6 @@ namespace glowplug::trace {
 
 using common::SourceId;
 using cpython::Ref;
-using ir::PredicateKind;
 using ir::StepKind;
 
 // An item of a dict; a missing one may be made by __missing__, which collections.defaultdict then
@@ -64,6 +63,7 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
 }
 
 int Recorder::storeItem(PyObject* container, PyObject* key, PyObject* value) {
+  if (stopping_) return stop(), -1;
   if (!active_) return Operations::storeItem(container, key, value);
   if (aten::isTensor(container)) {
     useSizes(container);

@@ -23,6 +23,7 @@ Ref shallowCopy(PyObject* object) {
 }  // namespace
 
 void Recorder::beforeWrite(PyObject* container) {
+  if (active_ && limits_.undoable && !undo_.noteContents(container)) PyErr_Clear();
   if (!active_ || !isSourced(container) || provenance_.written(container)) return;
   // A set is frozen, for a guard to compare with.
   Ref snapshot =

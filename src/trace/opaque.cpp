@@ -139,7 +139,7 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
     describeCall(event, callee, args);
     std::swap(outer, recipes_);
   }
-  if (!active_) return invoke();
+  if (!active_) return callAfterRefusal(invoke);
   Ref result = Ref::steal(callApart(invoke));
   if (!result) {
     PyObject *type, *value, *traceback;

@@ -59,6 +59,18 @@ void Recorder::refuse(const char* reason, std::string detail) {
   if (!active_) return;
   active_ = false;
   refusal_ = refusal(reason, std::move(detail));
+  stopping_ = limits_.undoable && !common::mayPass(refusal_->reason);
+}
+
+// The program is not to go on. It may catch this, and meets it again at its next step.
+void Recorder::stop() { PyErr_SetString(PyExc_RuntimeError, refusal_->text().c_str()); }
+
+void Recorder::undo() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (!undo_.undo()) PyErr_WriteUnraisable(nullptr);
+  ops_->restoreWritten();
+  PyErr_Restore(type, value, traceback);
 }
 
 // A reason, at the line that runs now.
@@ -134,6 +146,7 @@ PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t posit
                            PyObject* kwnames) {
   active_ = true;
   recording_->state.emplace();
+  if (limits_.undoable) ops_->keepWritten();
   wellKnown();
   startAudit();
   bindRoots(callee, args, positional, kwnames);
@@ -253,6 +266,7 @@ int Recorder::storeName(cpython::FrameView frame, PyObject* name, PyObject* valu
 }
 
 int Recorder::storeGlobal(cpython::FrameView frame, PyObject* name, PyObject* value) {
+  if (stopping_) return stop(), -1;
   if (!active_) return Operations::storeGlobal(frame, name, value);
   PyObject* globals = frame.globals();
   if (provenance_.find(globals).valid()) {
@@ -283,6 +297,7 @@ PyObject* Recorder::loadCell(PyObject* cell) {
 
 void Recorder::storeCell(PyObject* cell, PyObject* value) {
   if (active_ && provenance_.find(cell).valid()) {
+    if (limits_.undoable) undo_.noteCell(cell);
     provenance_.startWriting(cell, Ref()).whole = true;
     if (value)
       emitEffect(ir::EffectKind::SetCell, {cell, value});
@@ -359,6 +374,7 @@ PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
 }
 
 PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
+  if (stopping_) return stop(), nullptr;
   if (!active_) return Operations::binary(op, left, right);
   PyObject* operands[] = {left, right};
   if (anyForeign({operands, 2, nullptr})) return callForeign(operatorFunction(op), {left, right});

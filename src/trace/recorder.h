@@ -11,6 +11,7 @@
 
 #include "aten/op_recorder.h"
 #include "common/reasons.h"
+#include "cpython/undo_log.h"
 #include "trace/callees.h"
 #include "trace/evaluator.h"
 #include "trace/follow.h"
@@ -38,6 +39,8 @@ class Recorder final : public Operations, public aten::OpSink {
   struct Limits {
     size_t events = 100000;
     bool audit = false;  // refuse when an object from outside is met without a known source
+    // Keep what the program changes, and stop it where the recording cannot go on.
+    bool undoable = false;
   };
 
   Recorder(std::string name, Limits limits);
@@ -51,6 +54,9 @@ class Recorder final : public Operations, public aten::OpSink {
   void follow(Follow& replay) { follow_ = &replay; }
   const std::optional<common::Refusal>& refusal() const { return refusal_; }
   std::shared_ptr<Recording> take() { return std::move(recording_); }
+  // Puts back what the program has changed, as far as it was seen: objects, tensors, torch's random
+  // numbers; not files, output and the like. Only for Limits::undoable.
+  void undo();
   // Segment-ending calls met while recording, with reasons (graph breaks).
   const std::vector<common::Refusal>& breaks() const { return breaks_; }
 
@@ -225,6 +231,7 @@ class Recorder final : public Operations, public aten::OpSink {
 
   // --- calls.cpp, call_models.cpp
   PyObject* callAfterRefusal(const Invoke& invoke);
+  void stop();
   static PyObject* callSkipped(const Invoke& invoke);
   PyObject* callReading(PyObject* callee, const Callee& model, const Arguments& args,
                         const Invoke& invoke);
@@ -235,6 +242,8 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callC(PyObject* callee, const Callee& model, const Arguments& args,
                   const Invoke& invoke);
   PyObject* callObject(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callPartial(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callCached(PyObject* callee, const Arguments& args, const Invoke& invoke);
   PyObject* callType(PyTypeObject* type, const Arguments& args, const Invoke& invoke);
   PyObject* callTensor(PyObject* callee, const Callee& model, const Arguments& args,
                        const Invoke& invoke);
@@ -274,6 +283,8 @@ class Recorder final : public Operations, public aten::OpSink {
   Provenance provenance_;
   Limits limits_;
   bool active_ = false;
+  bool stopping_ = false;  // refused, and the program must not go on
+  cpython::UndoLog undo_;
   std::vector<std::unique_ptr<EvaluationPause>> pauses_;  // one for each operator that is running
   std::optional<common::Refusal> refusal_;
   std::vector<common::Refusal> breaks_;

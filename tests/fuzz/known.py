@@ -12,8 +12,6 @@ KNOWN = (
     r"globals\(\)\['HELD'\] = ",
     r"HELD\.v = ",
     r"weakref\.ref\(",
-    # The second call raises SystemError.
-    r"\.tolist\(",
 )
 # Warnings of tensor-to-number conversions are not given at replays.
 QUIET_WARNINGS = ("Converting a tensor with requires_grad=True to a scalar",)

@@ -209,8 +209,12 @@ def address_free(text: str) -> str:
 
 
 def bits(value: torch.Tensor) -> Data:
-    """The elements, with their bits where a number does not show them."""
-    plain = value.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    """The elements, with their bits where a number does not show them.
+
+    Of a copy: what shares its memory with numpy cannot be resized any more, and ``out=`` then
+    leaves a tensor whose shape is larger than its storage.
+    """
+    plain = value.detach().resolve_conj().resolve_neg().clone().contiguous().reshape(-1)
     if plain.dtype is torch.bool:
         return plain.tolist()
     raw = plain.view(torch.uint8).numpy().tobytes().hex()

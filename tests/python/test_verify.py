@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import glowplug
-from glowplug._verify import Difference
+from glowplug._verify import DifferenceError
 
 SEEN: list[float] = []
 
@@ -58,7 +58,7 @@ def test_a_wrong_result_is_told_with_its_operator_and_line():
 
     compiled = verified(f, backend=wrong_backend)
     compiled(torch.ones(2))  # the recording is the program itself
-    with pytest.raises(Difference) as raised:
+    with pytest.raises(DifferenceError) as raised:
         compiled(torch.ones(2))
     text = str(raised.value)
     assert "result[1]" in text

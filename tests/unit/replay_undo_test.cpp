@@ -59,9 +59,9 @@ def closure():
     Ref tuple = Python::eval(at.operands);
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple.get()); i++)
       operands.push_back(Ref::borrow(PyTuple_GET_ITEM(tuple.get(), i)));
-    UndoLog log;
+    cpython::UndoLog log;
     EXPECT_TRUE(log.empty());
-    ASSERT_TRUE(log.note(event, operands)) << at.change;
+    ASSERT_TRUE(note(log, event, operands)) << at.change;
     Python::run(at.change);
     std::string after = Python::text(at.seen);
     EXPECT_NE(before, after) << at.change;

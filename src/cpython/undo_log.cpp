@@ -1,0 +1,131 @@
+#include "cpython/undo_log.h"
+
+#include "cpython/modules.h"
+
+namespace glowplug::cpython {
+
+namespace {
+
+bool isDeque(PyObject* object) {
+  PyTypeObject* type = dequeType();
+  return type && PyObject_TypeCheck(object, type);
+}
+
+// The contents of a builtin container, or of an instance of a subclass of one.
+Ref contentsOf(PyObject* container) {
+  if (PyODict_Check(container))
+    return Ref::steal(
+        PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyODict_Type), container, NULL));
+  if (PyDict_Check(container)) return Ref::steal(PyDict_Copy(container));
+  if (PyAnySet_Check(container)) return Ref::steal(PySet_New(container));
+  return Ref::steal(PySequence_List(container));
+}
+
+bool callMethod(PyTypeObject* type, const char* name, PyObject* self, PyObject* argument) {
+  Ref method = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name));
+  return method && Ref::steal(PyObject_CallFunctionObjArgs(method.get(), self, argument, NULL));
+}
+
+bool putContents(PyObject* container, PyObject* contents) {
+  if (PyODict_Check(container))
+    return callMethod(&PyODict_Type, "clear", container, nullptr) &&
+           callMethod(&PyODict_Type, "update", container, contents);
+  if (PyDict_Check(container)) {
+    PyDict_Clear(container);
+    return PyDict_Update(container, contents) == 0;
+  }
+  if (PyList_Check(container))
+    return PyList_SetSlice(container, 0, PyList_GET_SIZE(container), contents) == 0;
+  PyTypeObject* type = PyAnySet_Check(container) ? &PySet_Type : dequeType();
+  return type && callMethod(type, "clear", container, nullptr) &&
+         callMethod(type, PyAnySet_Check(container) ? "update" : "extend", container, contents);
+}
+
+bool isContainer(PyObject* object) {
+  return PyDict_Check(object) || PyList_Check(object) || PySet_Check(object) || isDeque(object);
+}
+
+// The class in C under a class made by Python.
+PyTypeObject* builtinType(PyTypeObject* type) {
+  while (type->tp_flags & Py_TPFLAGS_HEAPTYPE) type = type->tp_base;
+  return type;
+}
+
+// An attribute's value where object's own way of access keeps it, or nothing.
+Ref attributeOf(PyObject* object, PyObject* name) {
+  if (PyType_Check(object)) {
+    PyObject* dict = reinterpret_cast<PyTypeObject*>(object)->tp_dict;
+    return Ref::borrow(PyDict_GetItemWithError(dict, name));
+  }
+  Ref value = Ref::steal(PyObject_GenericGetAttr(object, name));
+  if (!value) PyErr_Clear();
+  return value;
+}
+
+}  // namespace
+
+int setAttribute(PyObject* object, PyObject* name, PyObject* value) {
+  setattrofunc set = builtinType(Py_TYPE(object))->tp_setattro;
+  return (set ? set : PyObject_GenericSetAttr)(object, name, value);
+}
+
+bool UndoLog::noteContents(PyObject* container) {
+  if (!isContainer(container) || !containers_.insert(container).second) return true;
+  Ref before = contentsOf(container);
+  if (!before) return false;
+  places_.push_back({Ref::borrow(container), Ref(), std::move(before), Ref()});
+  return true;
+}
+
+bool UndoLog::noteAttribute(PyObject* object, PyObject* name) {
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(object), name);
+  bool slot = descriptor && Py_TYPE(descriptor)->tp_descr_set;
+  if (!slot && !PyType_Check(object)) {
+    Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+    return dict && noteContents(dict.get());
+  }
+  places_.push_back({Ref::borrow(object), Ref::borrow(name), attributeOf(object, name), Ref()});
+  return true;
+}
+
+void UndoLog::noteCell(PyObject* cell) {
+  if (containers_.insert(cell).second)
+    places_.push_back({Ref::borrow(cell), Ref(), Ref::borrow(PyCell_GET(cell)), Ref()});
+}
+
+namespace {
+
+Ref stateOf(PyObject* object, const Ref& name) {
+  if (name) return attributeOf(object, name.get());
+  if (PyCell_Check(object)) return Ref::borrow(PyCell_GET(object));
+  return contentsOf(object);
+}
+
+bool putState(PyObject* object, const Ref& name, const Ref& state) {
+  if (name) {
+    int status = setAttribute(object, name.get(), state.get());
+    if (status < 0 && !state) PyErr_Clear();  // it is absent already
+    return status == 0 || !state;
+  }
+  if (PyCell_Check(object)) return PyCell_Set(object, state.get()) == 0;
+  return putContents(object, state.get());
+}
+
+}  // namespace
+
+bool UndoLog::undo() {
+  for (size_t i = places_.size(); i-- > 0;) {
+    Place& place = places_[i];
+    place.after = stateOf(place.object.get(), place.name);
+    if (PyErr_Occurred() || !putState(place.object.get(), place.name, place.before)) return false;
+  }
+  return true;
+}
+
+bool UndoLog::redo() {
+  for (Place& place : places_)
+    if (!putState(place.object.get(), place.name, place.after)) return false;
+  return true;
+}
+
+}  // namespace glowplug::cpython
