@@ -1,0 +1,104 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/reasons.h"
+#include "ir/trace.h"
+
+// The graph of a segment: its operators with typed operands and use lists, which passes
+// (opt/passes.h) rewrite and group into kernels. Values keep their numbers in the trace; each is
+// made once, so the graph is in SSA form but for operators that write into memory. Those, and
+// whatever else must stay in its place, are barriers: nothing moves across them.
+namespace glowplug::opt {
+
+using common::ValueId;
+
+// What the recording tells of a tensor and the guards, or the operators before, make sure of.
+struct TensorType {
+  std::string dtype;  // "f32"
+  std::vector<int64_t> sizes, strides;
+  bool grad = false;
+
+  int64_t elements() const;
+};
+
+struct Operand {
+  enum class Kind : uint8_t { None, Value, Integer, Real, Bool, Text, Integers, Values, Other };
+  Kind kind = Kind::None;
+  ValueId value;
+  int64_t integer = 0;  // Integer, Bool
+  double real = 0;
+  std::string text;               // Text; Other: as the trace has it
+  std::vector<int64_t> integers;  // Integers
+  std::vector<ValueId> values;    // Values: the tensors in a list
+};
+
+struct Node {
+  // Kept: runs as it is. Grouped: a kernel computes it. Removed: nobody needs it.
+  enum class State : uint8_t { Kept, Grouped, Removed };
+  size_t event = 0;
+  std::string op;  // "aten::add.Tensor"; empty: not an operator
+  std::vector<Operand> operands;
+  std::vector<ValueId> results;
+  bool barrier = false;  // nothing is moved across it
+  State state = State::Kept;
+  size_t group = 0;  // Grouped: in Graph::groups
+  // Kept: why no kernel computes it.
+  std::optional<common::Reason> reason;
+};
+
+// Operators that become one kernel, which runs in the place of the last one.
+struct Group {
+  enum class Kind : uint8_t { Pointwise, Rows };
+  Kind kind = Kind::Pointwise;
+  std::vector<size_t> members;  // nodes, ascending: what it stands for
+  std::vector<size_t> nodes;    // those of them that it computes
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;  // made here and needed elsewhere
+  // Of what is computed. Rows: along the last dimension results may also be of size 1, or absent
+  // where a reduction left the dimension out.
+  std::vector<int64_t> sizes;
+};
+
+struct Graph {
+  std::vector<Node> nodes;                       // in program order
+  std::vector<std::optional<TensorType>> types;  // by ValueId: of plain tensors on the CPU
+  std::vector<bool> escapes;                     // by ValueId: needed outside the segment
+  std::vector<std::vector<size_t>> users;        // by ValueId: nodes, ascending, each once
+  std::vector<int64_t> makers;                   // by ValueId: a node, or -1
+  std::vector<Group> groups;
+
+  const TensorType* type(ValueId id) const {
+    const auto& found = types[id.index()];
+    return found ? &*found : nullptr;
+  }
+  void findUses();
+};
+
+void visitValues(const Node& node, const std::function<void(ValueId)>& visitor);
+
+// The segment of events [begin, end). `escapes`: by ValueId, what is needed outside of it.
+// `mayWrite` tells of operators whether they may change a tensor that they are given.
+Graph graphOf(const ir::Trace& trace, size_t begin, size_t end, std::vector<bool> escapes,
+              const std::function<bool(common::OperatorId)>& mayWrite);
+
+// "f32[2,4]{4,1} cpu" and what may follow; nothing for a tensor that is not plain.
+std::optional<TensorType> parseType(const std::string& text);
+// A constant as the trace writes it.
+Operand parseConstant(const std::string& text);
+
+// One line a node, groups last: for logs and tests.
+//
+//   @3 %4: f32[2,4]{4,1} = aten::add.Tensor %1 %2 1    -> kernel 0
+//   kernel 0 pointwise [2,4]: %1 %2 -> %5
+std::string print(const Graph& graph);
+
+// What is wrong with the graph; empty if nothing is.
+std::vector<std::string> verify(const Graph& graph);
+
+}  // namespace glowplug::opt
