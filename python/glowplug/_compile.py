@@ -3,7 +3,6 @@
 import copy
 import functools
 import inspect
-import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,8 +11,6 @@ from typing import Any, TypeVar, overload
 import torch
 
 from . import _C, _backends, _twin
-
-log = logging.getLogger("glowplug")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -162,17 +159,10 @@ def make_entry(model: Callable[..., Any], config: Config) -> _C.Entry:
         config.backend, config.mode, config.options, config.dynamic
     )
     lower = None if isinstance(backend, str) else _backends.lowering(backend)
-    if backend == _backends.NATIVE:
-        _say_native()
     entry = _C.Entry(model, _name(model), backend, lower, options, config.dynamic, config.fullgraph)
     entry.__dict__["_glowplug_config"] = config
     entry.__wrapped__ = model
     return entry
-
-
-@functools.cache
-def _say_native() -> None:
-    log.info('backend "native" replays through ATen for now, as "eager" does; no code is generated')
 
 
 def _name(model: Any) -> str:

@@ -48,7 +48,7 @@ def counters() -> dict[str, dict[str, int]]:
 
     ``stats`` counts calls, recordings, unique graphs, forks and more; ``graph_break`` the breaks by
     reason; ``recompiles`` new recordings by the guard that failed; ``refusals`` the callables left
-    eager, by reason.
+    eager, by reason; ``native`` the operators that no kernel computes, by reason.
     """
     return _C.counters()
 
@@ -64,7 +64,5 @@ def reset() -> None:
 
 
 def wait() -> None:
-    """Return when no compilation is running in the background.
-
-    Recordings are made in the caller's own call, so at present there is never one to wait for.
-    """
+    """Return when no compilation is waiting or running in the background."""
+    _C.wait()

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import _C
 from ._compile import config_of, make_entry, original
-from ._counters import CompileTimes, compile_times
+from ._counters import CompileTimes, compile_times, wait
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,29 @@ class GuardInfo:
 
 
 @dataclass(frozen=True)
+class OperatorFate:
+    """What native code makes of one operator: a kernel's part, nothing (removed), or ATen's call.
+
+    Attributes:
+        op: name of the ATen operator.
+        site: source line.
+        kernel: number of the kernel in its recording that computes it; -1 for none.
+        removed: it need not run.
+        reason: why ATen runs it; empty if a kernel computes it.
+    """
+
+    op: str
+    site: str
+    kernel: int
+    removed: bool
+    reason: str
+
+    def __str__(self) -> str:
+        how = f"kernel {self.kernel}" if self.kernel >= 0 else f"ATen ({self.reason})"
+        return f"{self.op}: {'left out' if self.removed else how}  [{self.site}]"
+
+
+@dataclass(frozen=True)
 class Explanation:
     """The report of ``explain``; ``str()`` gives it as text.
 
@@ -59,6 +82,9 @@ class Explanation:
             it was recorded.
         times: seconds by phase of this recording.
         traces: the recordings as text.
+        native: what native code makes of each operator; empty if there is none.
+        kernels: the kernels as loop IR.
+        native_failures: why there is no native code after all, for recordings that have none.
     """
 
     name: str
@@ -70,6 +96,9 @@ class Explanation:
     refusal: dict[str, str] | None = None
     times: CompileTimes = field(default_factory=lambda: CompileTimes(()))
     traces: list[str] = field(default_factory=list)
+    native: list[OperatorFate] = field(default_factory=list)
+    kernels: list[str] = field(default_factory=list)
+    native_failures: list[str] = field(default_factory=list)
 
     @property
     def graph_count(self) -> int:
@@ -108,6 +137,7 @@ class Explanation:
         for number, ops in enumerate(self.op_names, 1):
             lines.append(f"  Ops {number}: {len(ops)}")
             lines += [f"    {count:>5} x {op}" for op, count in _tally(ops).items()]
+        lines += self._native_lines()
         lines.append("Guards:")
         lines += [f"  {count:>5} x {kind}" for kind, count in self.guards_by_kind().items()]
         lines += [f"    {guard}" for guard in self.guards]
@@ -115,6 +145,18 @@ class Explanation:
         lines.append("Compile Times:")
         lines += _indented(str(self.times), 2)
         return "\n".join(lines)
+
+    def _native_lines(self) -> list[str]:
+        if not self.native and not self.native_failures:
+            return []
+        aten = [fate for fate in self.native if fate.kernel < 0 and not fate.removed]
+        lines = [
+            f"Native Code: {len(self.kernels)} kernels for "
+            f"{len(self.native) - len(aten)} of {len(self.native)} operators"
+        ]
+        lines += [f"  failed: {failure}" for failure in self.native_failures]
+        lines += [f"  {fate}" for fate in self.native]
+        return lines
 
 
 def explain(fn: Any) -> Callable[..., Explanation]:
@@ -132,6 +174,7 @@ def explain(fn: Any) -> Callable[..., Explanation]:
         entry = make_entry(model, config)
         before = compile_times()
         entry(*args, **kwargs)
+        wait()
         return explanation_of(entry, since=before)
 
     return explained
@@ -142,6 +185,7 @@ def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
     facts = entry.describe()
     traces = facts["traces"]
     refusal = facts["eager"]
+    native = [trace["native"] for trace in traces if trace["native"]]
     breaks = [b for trace in traces for b in trace["breaks"]] + ([refusal] if refusal else [])
     return Explanation(
         name=facts["name"],
@@ -155,7 +199,14 @@ def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
         refusal=refusal,
         times=compile_times().since(since),
         traces=[trace["text"] for trace in traces],
+        native=[OperatorFate(**fate) for report in native for fate in _operators(report)],
+        kernels=[text for report in native for text in report["kernels"]],
+        native_failures=[report["failure"] for report in native if report["failure"]],
     )
+
+
+def _operators(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**fate, "removed": bool(fate["removed"])} for fate in report["operators"]]
 
 
 def refusal_text(refusal: dict[str, str]) -> str:

@@ -24,25 +24,17 @@ bool isLift(const c10::OperatorHandle& op) {
 }  // namespace
 
 OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
-                     const std::vector<std::vector<common::ValueId>>& lastUses)
-    : impl_(std::make_unique<Impl>(trace, table.impl())) {
-  impl_->compile(lastUses);
+                     const std::vector<std::vector<common::ValueId>>& lastUses,
+                     std::shared_ptr<const NativeCode> native)
+    : impl_(std::make_unique<Impl>(trace, table.impl(), std::move(native))) {
+  const auto uses = impl_->native ? impl_->deferred(lastUses) : lastUses;
+  impl_->compile(uses);
+  if (impl_->native) impl_->compileKernels(uses);
 }
 
 OpProgram::~OpProgram() = default;
 
-void OpProgram::setLastUses(const std::vector<std::vector<common::ValueId>>& lastUses) {
-  impl_->compile(lastUses);
-}
-
 void OpProgram::Impl::compile(const std::vector<std::vector<common::ValueId>>& lastUses) {
-  steps.clear();
-  arguments.clear();
-  items.clear();
-  constants.clear();
-  results.clear();
-  drops.clear();
-  lengths.clear();
   static const std::vector<common::ValueId> none;
   for (size_t i = 0; i < trace.events.size(); ++i) {
     const ir::Event& event = trace.events[i];
@@ -98,9 +90,7 @@ void OpProgram::Impl::compileOperator(const ir::Event& event,
   step.lengths = lengths.size();
   lengths.insert(lengths.end(), event.resultLengths.begin(), event.resultLengths.end());
   step.lengthsEnd = lengths.size();
-  step.drops = drops.size();
-  for (common::ValueId value : lastUses) drops.push_back(value.value);
-  step.dropsEnd = drops.size();
+  addDrops(lastUses, step);
 }
 
 Argument OpProgram::Impl::argument(const ir::Operand& operand, const c10::Argument& schema,
@@ -216,13 +206,17 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
     return true;
   }
   if (step.kind == Step::Kind::Skip) return true;
-  stack.clear();
-  for (uint32_t i = step.arguments; i < step.argumentsEnd; ++i) {
-    stack.push_back(pushed(slots, arguments[i]));
+  if (step.kind == Step::Kind::Kernel) {
+    if (!runKernel(kernels[step.kernel], stack, slots)) return false;
+  } else if (step.kind != Step::Kind::Dropping) {
+    stack.clear();
+    for (uint32_t i = step.arguments; i < step.argumentsEnd; ++i) {
+      stack.push_back(pushed(slots, arguments[i]));
+    }
+    // A lifted constant was cloned for this call already: that is what lifting is for.
+    if (step.kind == Step::Kind::Operator) step.op->callBoxed(stack);
+    if (!store(stack, slots, step)) return false;
   }
-  // A lifted constant was cloned for this call already: that is what lifting is for.
-  if (step.kind == Step::Kind::Operator) step.op->callBoxed(stack);
-  if (!store(stack, slots, step)) return false;
   for (uint32_t i = step.drops; i < step.dropsEnd; ++i) slots[drops[i]] = c10::IValue();
   return true;
 }

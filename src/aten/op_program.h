@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "aten/native_code.h"
 #include "aten/op_table.h"
 #include "aten/tensor_trail.h"
 #include "ir/trace.h"
@@ -45,11 +46,11 @@ class OpProgram {
  public:
   // lastUses[e]: values to drop after event e (their last use). A value that an operator uses last
   // is moved into the call, so that memory is freed, or reused in place, as eager would. The table
-  // must outlive the program.
+  // must outlive the program. `native`: kernels that take the place of some of the operators.
   OpProgram(const ir::Trace& trace, const OpTable& table,
-            const std::vector<std::vector<common::ValueId>>& lastUses);
+            const std::vector<std::vector<common::ValueId>>& lastUses,
+            std::shared_ptr<const NativeCode> native = nullptr);
   ~OpProgram();
-  void setLastUses(const std::vector<std::vector<common::ValueId>>& lastUses);
 
   // How run() ended.
   enum Status : int {

@@ -34,7 +34,7 @@ struct OpProgram::Impl {
   };
 
   struct Step {
-    enum class Kind : uint8_t { Skip, Operator, Lift, State };
+    enum class Kind : uint8_t { Skip, Operator, Lift, State, Kernel, Dropping };
     Kind kind = Kind::Skip;
     bool changesFields = false;  // see OpTraits::changesFields
     bool writesInput = false;
@@ -45,15 +45,32 @@ struct OpProgram::Impl {
     uint32_t lengths = 0, lengthsEnd = 0;      // into lengths
     uint32_t drops = 0, dropsEnd = 0;          // into drops
     ir::StateChange state;
+    uint32_t kernel = 0;  // into kernels
   };
 
-  Impl(const ir::Trace& trace, OpTable::Impl& table) : trace(trace), table(table) {}
+  // A call of machine code, and the operators that it stands for.
+  struct Kernel {
+    const KernelCall* call;
+    std::vector<c10::ScalarType> reads, makes;
+    std::vector<Step> plain;
+  };
+
+  Impl(const ir::Trace& trace, OpTable::Impl& table, std::shared_ptr<const NativeCode> native)
+      : trace(trace), table(table), native(std::move(native)) {}
 
   void compile(const std::vector<std::vector<common::ValueId>>& lastUses);
   void compileOperator(const ir::Event& event, const std::vector<common::ValueId>& lastUses,
                        Step& step);
   Argument argument(const ir::Operand& operand, const c10::Argument& schema,
                     const std::vector<common::ValueId>& lastUses, bool lift);
+
+  // kernel_step.cpp
+  std::vector<std::vector<common::ValueId>> deferred(
+      std::vector<std::vector<common::ValueId>> lastUses) const;
+  void compileKernels(const std::vector<std::vector<common::ValueId>>& lastUses);
+  void addDrops(const std::vector<common::ValueId>& values, Step& step);
+  bool runKernel(const Kernel& kernel, torch::jit::Stack& stack,
+                 std::vector<c10::IValue>& slots) const;
 
   void push(torch::jit::Stack& stack, std::vector<c10::IValue>& slots,
             const Argument& argument) const;
@@ -66,7 +83,9 @@ struct OpProgram::Impl {
 
   const ir::Trace& trace;
   OpTable::Impl& table;
-  std::vector<Step> steps;  // one an event
+  const std::shared_ptr<const NativeCode> native;  // may be null
+  std::vector<Step> steps;                         // one an event
+  std::vector<Kernel> kernels;
   std::vector<Argument> arguments, items;
   std::vector<c10::IValue> constants;  // copies: the table may grow while this runs
   std::vector<uint32_t> results, drops;

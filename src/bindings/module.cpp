@@ -6,6 +6,7 @@
 #include "bindings/evaluate.h"
 #include "bindings/verify.h"
 #include "common/events.h"
+#include "engine/background.h"
 #include "engine/entry.h"
 #include "engine/python_values.h"
 #include "insight/counters.h"
@@ -32,13 +33,22 @@ PyObject* counters(PyObject*, PyObject*) {
   dict.set("graph_break", tallyDict(snapshot.graphBreak));
   dict.set("recompiles", tallyDict(snapshot.recompiles));
   dict.set("refusals", tallyDict(snapshot.refusals));
+  dict.set("native", tallyDict(snapshot.native));
   return dict.take().release();
 }
 
 PyObject* reset(PyObject*, PyObject*) {
   bindings::resetAllEntries();
+  engine::cancelJobs();
   insight::counters().reset();
   engine::resetPhaseTimes();
+  Py_RETURN_NONE;
+}
+
+PyObject* wait(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS;
+  engine::waitForJobs();
+  Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
 }
 
@@ -99,6 +109,7 @@ PyMethodDef functions[] = {
     {"counters", counters, METH_NOARGS, "counters() -> dict of dicts of int"},
     {"reset", reset, METH_NOARGS,
      "reset(): all entries forget their traces; counters are set to 0"},
+    {"wait", wait, METH_NOARGS, "wait(): until no compilation waits or runs in the background"},
     {"compile_times", compileTimes, METH_NOARGS, "compile_times() -> [(phase, seconds, count)]"},
     {"set_stance", setStance, METH_O, "set_stance(name)"},
     {"is_recording", isRecording, METH_NOARGS, "is_recording() -> bool: on this thread"},

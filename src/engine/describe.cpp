@@ -127,6 +127,33 @@ class ResultSites {
   DictBuilder dict_;
 };
 
+// What native code does of the trace: None without any, or while it is being made.
+Ref nativeDict(const CompiledTrace& trace) {
+  const std::shared_ptr<const NativeReport> report =
+      trace.native ? trace.native->report() : nullptr;
+  if (!report) return Ref::borrow(Py_None);
+  const ir::Trace& t = trace.recording->trace;
+  ListBuilder operators, kernels;
+  for (const OperatorFate& fate : report->operators) {
+    const ir::Event& event = t.events[fate.event];
+    const bool kernel = fate.kind == OperatorFate::Kind::Kernel;
+    DictBuilder dict;
+    dict.set("op", trace.recording->ops.operatorName(event.op));
+    dict.set("site", siteText(t, event.site));
+    dict.set("kernel", kernel ? static_cast<int64_t>(fate.kernel) : -1);
+    dict.set("removed", static_cast<int64_t>(fate.kind == OperatorFate::Kind::Removed));
+    dict.set("reason", fate.reason ? common::info(*fate.reason).id : "");
+    operators.add(dict.take());
+  }
+  for (const std::string& text : report->kernels) kernels.add(text);
+  DictBuilder dict;
+  dict.set("operators", operators.take());
+  dict.set("kernels", kernels.take());
+  dict.set("failure", report->failure);
+  dict.set("mismatches", static_cast<int64_t>(report->mismatches));
+  return dict.take();
+}
+
 Ref traceDict(const CompiledTrace& trace) {
   const ir::Trace& t = trace.recording->trace;
   fillTexts(trace);
@@ -160,6 +187,7 @@ Ref traceDict(const CompiledTrace& trace) {
   dict.set("record_s", trace.recordSeconds);
   dict.set("result_sites", ResultSites(trace).take());
   dict.set("text", ir::print(t));
+  dict.set("native", nativeDict(trace));
   return dict.take();
 }
 

@@ -468,6 +468,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     // Both are sides of a branch now.
     if (!std::exchange(other->fork, true)) counters().add(Stat::forks);
     compiled->fork = true;
+    compileNative(*other);  // it may have to keep more than it did
   }
   group->traces.push_back(compiled);
   addPhaseTime("build", static_cast<double>(now() - start) * 1e-9);
@@ -477,6 +478,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     counters().add(Stat::ops_recorded, segment.operators);
   if (compiled->fork) counters().add(Stat::forks);
   for (const Refusal& broken : compiled->breaks) counters().addBreak(broken.reason);
+  compileNative(*compiled);
   if (backend_.lower) {
     std::vector<PyObject*> fetched;
     bool held = group->guards.holds(compiled->number, call, fetched);
@@ -488,6 +490,15 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     }
   }
   return result.release();
+}
+
+// In the background; until it is done the plan runs as it is.
+void Entry::compileNative(CompiledTrace& trace) {
+  if (backend_.name != "native" || backend_.lower || !options_.native) return;
+  int64_t start = now();
+  trace.native = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_);
+  enqueue(trace.native);
+  addPhaseTime("graph", static_cast<double>(now() - start) * 1e-9);
 }
 
 void Entry::lowerSegments(CompiledTrace& trace, PyObject* const* fetched) {

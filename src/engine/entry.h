@@ -10,6 +10,7 @@
 #include "common/options.h"
 #include "common/reasons.h"
 #include "cpython/ref.h"
+#include "engine/native.h"
 #include "guard/guard_tree.h"
 #include "replay/plan.h"
 #include "replay/rerun.h"
@@ -31,7 +32,8 @@ struct CompiledTrace {
   size_t number = 0;  // in its group's guard tree
   double recordSeconds = 0;
   std::vector<common::Refusal> breaks;
-  bool fork = false;  // one side of a branch on a value
+  bool fork = false;                  // one side of a branch on a value
+  std::shared_ptr<NativeJob> native;  // none: tier 1, or a backend
 };
 
 // The traces recorded under one thread state of torch (grad mode, autocast, default dtype...).
@@ -80,6 +82,7 @@ class Entry {
   PyObject* install(const std::shared_ptr<trace::Recording>& recording, const guard::Call& call,
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
   PyObject* refused(const common::Refusal& refusal, cpython::Ref result);
+  void compileNative(CompiledTrace& trace);
   void lowerSegments(CompiledTrace& trace, PyObject* const* fetched);
   // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had
   // matched.

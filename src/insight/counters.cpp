@@ -26,6 +26,11 @@ void Counters::addRefusal(common::Reason reason) {
   ++refusals_[common::info(reason).id];
 }
 
+void Counters::addNative(common::Reason reason) {
+  const std::lock_guard held(lock_);
+  ++native_[common::info(reason).id];
+}
+
 Counters::Snapshot Counters::snapshot() const {
   Snapshot out;
   for (size_t i = 0; i < kStatCount; ++i) {
@@ -35,6 +40,7 @@ Counters::Snapshot Counters::snapshot() const {
   out.graphBreak = breaks_;
   out.recompiles = recompiles_;
   out.refusals = refusals_;
+  out.native = native_;
   return out;
 }
 
@@ -44,6 +50,7 @@ void Counters::reset() {
   breaks_.clear();
   recompiles_.clear();
   refusals_.clear();
+  native_.clear();
 }
 
 Counters& counters() {

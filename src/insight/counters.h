@@ -33,6 +33,7 @@ class Counters {
     Tally graphBreak;  // by reason id
     Tally recompiles;  // by the text of the guard that did not hold
     Tally refusals;    // by reason id
+    Tally native;      // operators that stay in tier 1, and failures, by reason id
   };
 
   void add(Stat stat, uint64_t amount = 1) {
@@ -41,16 +42,18 @@ class Counters {
   void addBreak(common::Reason reason);
   void addRecompile(std::string_view guard);
   void addRefusal(common::Reason reason);
+  void addNative(common::Reason reason);
 
   Snapshot snapshot() const;
   void reset();
 
  private:
   std::array<std::atomic<uint64_t>, kStatCount> stats_{};
-  mutable std::mutex lock_;  // of the three below
+  mutable std::mutex lock_;  // of the tallies below
   Tally breaks_;
   Tally recompiles_;
   Tally refusals_;
+  Tally native_;
 };
 
 // Those of the process.

@@ -138,21 +138,28 @@ class Fuser {
   }
 
   void finish(const Open& open) {
-    if (open.members.size() < 2) {
-      for (const size_t n : open.members) graph_.nodes[n].reason = Reason::native_alone;
-      return;
-    }
     Group group;
     group.kind = open.rows ? Group::Kind::Rows : Group::Kind::Pointwise;
     group.members = group.nodes = open.members;
     group.sizes = open.sizes;
+    findEdges(group);
+    // Without removal of what is dead a group may be for nobody.
+    const bool worth = open.members.size() > 1 && !group.outputs.empty();
+    for (const size_t n : open.members) {
+      Node& node = graph_.nodes[n];
+      node.state = worth ? Node::State::Grouped : Node::State::Kept;
+      node.group = worth ? graph_.groups.size() : 0;
+      if (!worth) node.reason = Reason::native_alone;
+    }
+    if (worth) graph_.groups.push_back(std::move(group));
+  }
+
+  void findEdges(Group& group) const {
     auto isMember = [&](size_t n) {
       return std::binary_search(group.members.begin(), group.members.end(), n);
     };
     for (const size_t n : group.members) {
-      Node& node = graph_.nodes[n];
-      node.state = Node::State::Grouped;
-      node.group = graph_.groups.size();
+      const Node& node = graph_.nodes[n];
       visitValues(node, [&](ValueId id) {
         const int64_t maker = graph_.makers[id.index()];
         if (maker >= 0 && isMember(static_cast<size_t>(maker))) return;
@@ -164,7 +171,6 @@ class Fuser {
       const bool inner = std::all_of(users.begin(), users.end(), isMember);
       if (graph_.escapes[result.index()] || !inner) group.outputs.push_back(result);
     }
-    graph_.groups.push_back(std::move(group));
   }
 
   Graph& graph_;

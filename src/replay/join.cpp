@@ -162,8 +162,8 @@ bool Plan::join(Plan& first, Plan& second) {
     a.joined.push_back({&b, e});
     b.joined.push_back({&a, e});
     a.valueCapacity = b.valueCapacity = std::max(a.valueCapacity, b.valueCapacity);
-    a.refresh(a.schedule->backends);
-    b.refresh(b.schedule->backends);
+    a.refresh(a.schedule->backends, a.schedule->native);
+    b.refresh(b.schedule->backends, b.schedule->native);
     return true;
   }
   return false;

@@ -98,7 +98,7 @@ Plan::Impl::Impl(const ir::Trace& trace, const cpython::ObjectTable& objects,
   findLateChecks();
   collectLives();
   findSegments();
-  refresh(std::vector<Ref>(segments.size()));
+  refresh(std::vector<Ref>(segments.size()), nullptr);
 }
 
 Plan::Impl::~Impl() {
@@ -310,12 +310,14 @@ bool Plan::Impl::runsInTier1(size_t event, const std::vector<Ref>& backends) con
 }
 
 // Makes the schedule anew, after a backend or a joined plan has been added.
-void Plan::Impl::refresh(std::vector<Ref> backends) {
+void Plan::Impl::refresh(std::vector<Ref> backends,
+                         std::shared_ptr<const aten::NativeCode> native) {
   auto made = std::make_shared<Schedule>();
   made->drops = lastUses();
-  bool same = schedule && schedule->drops == made->drops;
-  made->program =
-      same ? schedule->program : std::make_shared<const aten::OpProgram>(trace, ops, made->drops);
+  bool same = schedule && schedule->drops == made->drops && schedule->native == native;
+  made->program = same ? schedule->program
+                       : std::make_shared<const aten::OpProgram>(trace, ops, made->drops, native);
+  made->native = std::move(native);
   made->steps = steps(backends);
   for (const auto& [value, index] : inputs) {
     const auto& users = uses[value.index()];
@@ -335,7 +337,34 @@ void Plan::setBackend(size_t index, PyObject* callable) {
   backends[index] = Ref::borrow(callable);
   // Dropped last: the old callable may be the user's.
   std::shared_ptr<const Schedule> old = impl_->schedule;
-  impl_->refresh(std::move(backends));
+  impl_->refresh(std::move(backends), old->native);
+}
+
+// Machine code has come in since the last run.
+void Plan::Impl::takeNative() {
+  std::shared_ptr<const Schedule> old = schedule;
+  refresh(old->backends, nativeSlot->take());
+}
+
+const std::shared_ptr<NativeSlot>& Plan::nativeSlot() const { return impl_->nativeSlot; }
+size_t Plan::firstCommit() const { return impl_->firstCommit; }
+
+std::vector<bool> Plan::escapes(size_t index, size_t end) const {
+  const Segment& segment = impl_->segments[index];
+  const ir::Trace& trace = impl_->trace;
+  std::vector<bool> result(trace.values.size(), false);
+  for (size_t v = 0; v < result.size(); v++) {
+    for (uint32_t e : impl_->uses[v]) {
+      bool inside = e >= segment.begin && e < end && trace.events[e].kind == EventKind::Op;
+      result[v] = result[v] || !inside;
+    }
+    for (const Impl::Joined& join : impl_->joined) {
+      const auto& others = join.other->uses;
+      result[v] =
+          result[v] || (v < others.size() && !others[v].empty() && others[v].back() >= join.event);
+    }
+  }
+  return result;
 }
 
 int Plan::traverse(visitproc visit, void* arg) const {

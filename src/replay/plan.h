@@ -2,10 +2,12 @@
 
 #include <Python.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "aten/native_code.h"
 #include "aten/op_program.h"
 #include "cpython/object_table.h"
 #include "guard/guard_tree.h"
@@ -33,6 +35,26 @@ struct Outcome {
   Kind kind = Kind::Returned;
   PyObject* result = nullptr;  // new reference
   size_t event = 0;
+};
+
+// Where machine code for a plan is left, by any thread at any time; the plan may be gone by then.
+// The next run of the plan takes it.
+class NativeSlot {
+ public:
+  void put(std::shared_ptr<const aten::NativeCode> code) {
+    code_.store(std::move(code));
+    fresh_.store(true, std::memory_order_release);
+  }
+  // One load while there is nothing new.
+  bool hasNew() { return fresh_.load(std::memory_order_acquire); }
+  std::shared_ptr<const aten::NativeCode> take() {
+    fresh_.store(false, std::memory_order_relaxed);
+    return code_.load();
+  }
+
+ private:
+  std::atomic<std::shared_ptr<const aten::NativeCode>> code_;
+  std::atomic<bool> fresh_{false};
 };
 
 class Suspended;
@@ -66,6 +88,13 @@ class Plan {
   // From now on segment `index` is run by callable(*input tensors) -> tuple or list of output
   // tensors.
   void setBackend(size_t index, PyObject* callable);
+
+  // Of each value whether it is needed by anything but the operators in events [begin, end) of the
+  // segment; joined plans count.
+  std::vector<bool> escapes(size_t segment, size_t end) const;
+  // The first event after which the call cannot begin again, or SIZE_MAX.
+  size_t firstCommit() const;
+  const std::shared_ptr<NativeSlot>& nativeSlot() const;
 
   // Runs from the start. `fetched` are the objects at wanted(), borrowed; the plan takes what it
   // keeps. When a late guard is not met, the outcome is Exited and `suspended` holds the replay at

@@ -56,7 +56,8 @@ struct Step {
 struct Schedule {
   std::vector<std::vector<common::ValueId>> drops;  // by event: values that nobody needs after it
   std::shared_ptr<const aten::OpProgram> program;
-  std::vector<cpython::Ref> backends;  // by segment
+  std::shared_ptr<const aten::NativeCode> native;  // of the program
+  std::vector<cpython::Ref> backends;              // by segment
   std::vector<Step> steps;
   std::vector<std::pair<common::ValueId, size_t>> bound;  // inputs of operators; index in wanted
 };
@@ -136,7 +137,8 @@ struct Plan::Impl {
   std::vector<std::vector<common::ValueId>> lastUses() const;
   std::vector<Step> steps(const std::vector<cpython::Ref>& backends) const;
   size_t addSegmentSteps(std::vector<Step>& steps, size_t index) const;
-  void refresh(std::vector<cpython::Ref> backends);
+  void refresh(std::vector<cpython::Ref> backends, std::shared_ptr<const aten::NativeCode> native);
+  void takeNative();
   bool runsInTier1(size_t event, const std::vector<cpython::Ref>& backends) const;
 
   // late_checks.cpp
@@ -194,6 +196,7 @@ struct Plan::Impl {
   std::vector<int> segmentOf;  // by event: the segment whose range holds it, or -1
   std::vector<Joined> joined;
   std::shared_ptr<const Schedule> schedule;
+  std::shared_ptr<NativeSlot> nativeSlot = std::make_shared<NativeSlot>();
   size_t valueCapacity = 0;        // of the largest joined trace
   std::vector<size_t> gradOwners;  // wanted tensors whose .grad an unknown call may change
   bool hasState = false, hasRandom = false;

@@ -82,6 +82,7 @@ Ref Context::build(common::RecipeId id) {
 
 Outcome Plan::run(const guard::Call& call, PyObject* const* fetched,
                   std::unique_ptr<Suspended>& suspended) {
+  if (impl_->nativeSlot->hasNew()) impl_->takeNative();
   auto context = std::make_unique<Context>(*impl_, impl_->schedule, call);
   if (!context->bind(fetched)) return {Outcome::Kind::Exited, nullptr, 0};
   Outcome outcome = impl_->runFrom(*context, 0);

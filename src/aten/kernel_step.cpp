@@ -1,0 +1,142 @@
+// Kernels among a program's steps.
+//
+// A kernel takes the place of the last of its operators; the places of the others stay empty, and
+// what would be dropped there is dropped after the kernel. Guards pin the metadata of what comes in
+// and operators are functions of it, so the kernel's inputs are as recorded; that is checked all
+// the same, with comparisons, since the price of being wrong is memory. Where they are not (a
+// tensor got another layout behind the guards' back, or carries a tangent of forward-mode
+// differentiation), the operators themselves run in the kernel's place.
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "aten/op_program_impl.h"
+#include "common/check.h"
+
+namespace glowplug::aten {
+namespace {
+
+using Slots = std::vector<c10::IValue>;
+
+c10::ScalarType scalarType(const std::string& name) {
+  if (name == "f32") return c10::ScalarType::Float;
+  if (name == "f64") return c10::ScalarType::Double;
+  if (name == "bf16") return c10::ScalarType::BFloat16;
+  if (name == "f16") return c10::ScalarType::Half;
+  if (name == "i64") return c10::ScalarType::Long;
+  if (name == "i32") return c10::ScalarType::Int;
+  if (name == "bool") return c10::ScalarType::Bool;
+  GP_CHECK(false, "a dtype that kernels have: " + name);
+}
+
+bool hasTangent(const at::Tensor& tensor) {
+  const auto* meta = tensor.unsafeGetTensorImpl()->autograd_meta();
+  return meta != nullptr && meta->fw_grad(0, tensor).defined();
+}
+
+bool isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded, c10::ScalarType dtype) {
+  if (!slot.isTensor()) return false;
+  const c10::TensorImpl& impl = *slot.unsafeToTensorImpl();
+  if (impl.has_symbolic_sizes_strides() || impl.layout() != c10::Layout::Strided) return false;
+  if (!impl.device().is_cpu() || impl.dtype().toScalarType() != dtype) return false;
+  if (impl.sizes() != at::IntArrayRef(recorded.sizes)) return false;
+  if (impl.strides() != at::IntArrayRef(recorded.strides)) return false;
+  const c10::DispatchKeySet keys = impl.key_set();
+  if (keys.has(c10::DispatchKey::Conjugate) || keys.has(c10::DispatchKey::Negative)) return false;
+  return !hasTangent(slot.toTensor());
+}
+
+void inParallel(int64_t count, KernelCode::Body body, void* context) {
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { body(context, begin, end); });
+}
+
+}  // namespace
+
+std::vector<std::vector<common::ValueId>> OpProgram::Impl::deferred(
+    std::vector<std::vector<common::ValueId>> lastUses) const {
+  lastUses.resize(trace.events.size());
+  for (const KernelCall& call : native->calls) {
+    const size_t at = call.events.back();
+    for (const size_t event : call.events) {
+      if (event == at) continue;
+      lastUses[at].insert(lastUses[at].end(), lastUses[event].begin(), lastUses[event].end());
+      lastUses[event].clear();
+    }
+    for (const KernelTensor& input : call.inputs) {
+      for (size_t event = 0; event < at; ++event) {
+        if (std::erase(lastUses[event], input.value) > 0) lastUses[at].push_back(input.value);
+      }
+    }
+  }
+  return lastUses;
+}
+
+void OpProgram::Impl::compileKernels(const std::vector<std::vector<common::ValueId>>& lastUses) {
+  static const std::vector<common::ValueId> none;
+  for (const KernelCall& call : native->calls) {
+    Kernel kernel{&call, {}, {}, {}};
+    for (const KernelTensor& input : call.inputs) kernel.reads.push_back(scalarType(input.dtype));
+    for (const KernelTensor& output : call.outputs) {
+      kernel.makes.push_back(scalarType(output.dtype));
+    }
+    std::vector<common::ValueId> drops = lastUses[call.events.back()];
+    for (const size_t event : call.events) {
+      Step plain;
+      compileOperator(trace.events[event], none, plain);
+      kernel.plain.push_back(plain);
+      for (const common::ValueId made : trace.events[event].results) {
+        const bool output =
+            std::any_of(call.outputs.begin(), call.outputs.end(),
+                        [&](const KernelTensor& tensor) { return tensor.value == made; });
+        if (!output) drops.push_back(made);
+      }
+      steps[event] = Step();
+    }
+    Step& step = steps[call.events.back()];
+    step.kind = Step::Kind::Kernel;
+    step.kernel = static_cast<uint32_t>(kernels.size());
+    addDrops(drops, step);
+    kernels.push_back(std::move(kernel));
+  }
+  for (const size_t event : native->removed) {
+    steps[event] = Step();
+    steps[event].kind = Step::Kind::Dropping;
+    addDrops(lastUses[event], steps[event]);
+  }
+}
+
+void OpProgram::Impl::addDrops(const std::vector<common::ValueId>& values, Step& step) {
+  step.drops = drops.size();
+  for (const common::ValueId value : values) drops.push_back(value.value);
+  step.dropsEnd = drops.size();
+}
+
+bool OpProgram::Impl::runKernel(const Kernel& kernel, torch::jit::Stack& stack,
+                                Slots& slots) const {
+  const KernelCall& call = *kernel.call;
+  c10::SmallVector<void*, 16> buffers;
+  for (size_t i = 0; i < call.inputs.size(); ++i) {
+    const c10::IValue& slot = slots[call.inputs[i].value.index()];
+    if (C10_UNLIKELY(!isAsRecorded(slot, call.inputs[i], kernel.reads[i]))) {
+      call.mismatches->fetch_add(1, std::memory_order_relaxed);
+      for (const Step& plain : kernel.plain) {
+        if (!runStep(plain, stack, slots)) return false;
+      }
+      return true;
+    }
+    const c10::TensorImpl& impl = *slot.unsafeToTensorImpl();
+    buffers.push_back(const_cast<void*>(impl.data()));
+  }
+  for (size_t i = 0; i < call.outputs.size(); ++i) {
+    const KernelTensor& output = call.outputs[i];
+    at::Tensor made =
+        at::empty_strided(output.sizes, output.strides, at::TensorOptions().dtype(kernel.makes[i]));
+    buffers.push_back(made.data_ptr());
+    slots[output.value.index()] = std::move(made);
+  }
+  call.code->run(buffers.data(), &inParallel);
+  return true;
+}
+
+}  // namespace glowplug::aten

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/ids.h"
+
+// What a program runs instead of operators when machine code has been made of them. Plain data:
+// made on any thread, without Python.
+namespace glowplug::aten {
+
+// A kernel with everything fixed but the addresses.
+class KernelCode {
+ public:
+  // Calls body(context, begin, end) for ranges that cover [0, count), perhaps on several threads.
+  using Body = void (*)(void* context, int64_t begin, int64_t end);
+  using Parallel = void (*)(int64_t count, Body body, void* context);
+
+  virtual ~KernelCode() = default;
+  // `buffers`: addresses of the inputs, then of the outputs. Throws std::exception where eager
+  // raises. Any thread, several at a time.
+  virtual void run(void* const* buffers, Parallel parallel) const = 0;
+};
+
+// A tensor that a kernel reads or makes.
+struct KernelTensor {
+  common::ValueId value;
+  std::string dtype;  // "f32"
+  std::vector<int64_t> sizes, strides;
+};
+
+// Operators of a trace that one kernel stands for.
+struct KernelCall {
+  std::vector<size_t> events;  // ascending; the kernel runs in the place of the last
+  std::vector<KernelTensor> inputs, outputs;
+  std::shared_ptr<const KernelCode> code;
+  // How often a tensor was not as recorded, so that the operators ran instead.
+  std::shared_ptr<std::atomic<uint64_t>> mismatches;
+};
+
+struct NativeCode {
+  std::vector<KernelCall> calls;
+  std::vector<size_t> removed;  // events that need not run
+};
+
+}  // namespace glowplug::aten

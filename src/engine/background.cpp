@@ -1,0 +1,111 @@
+#include "engine/background.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
+
+#include "common/log.h"
+#include "insight/counters.h"
+
+namespace glowplug::engine {
+namespace {
+
+class Worker {
+ public:
+  void enqueue(const std::weak_ptr<Job>& job) {
+    const std::lock_guard held(lock_);
+    if (stopping_) return;
+    jobs_.push_back(job);
+    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    changed_.notify_all();
+  }
+
+  void wait() {
+    std::unique_lock held(lock_);
+    changed_.wait(held, [this] { return jobs_.empty() && !running_; });
+  }
+
+  void cancel() {
+    const std::lock_guard held(lock_);
+    jobs_.clear();
+    changed_.notify_all();
+  }
+
+  void stop() {
+    {
+      const std::lock_guard held(lock_);
+      stopping_ = true;
+      jobs_.clear();
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void work() {
+    std::unique_lock held(lock_);
+    while (true) {
+      changed_.wait(held, [this] { return stopping_ || !jobs_.empty(); });
+      if (stopping_) return;
+      std::shared_ptr<Job> job = jobs_.front().lock();
+      jobs_.pop_front();
+      running_ = true;
+      held.unlock();
+      if (job) runOne(*job);
+      job.reset();
+      held.lock();
+      running_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  static void runOne(Job& job) {
+    try {
+      job.run();
+    } catch (const std::exception& error) {
+      insight::counters().addNative(common::Reason::native_failed);
+      common::log(common::Channel::Native, "a job failed: {}", error.what());
+    }
+  }
+
+  std::mutex lock_;
+  std::condition_variable changed_;
+  std::deque<std::weak_ptr<Job>> jobs_;
+  std::thread thread_;
+  bool running_ = false;
+  bool stopping_ = false;
+};
+
+std::mutex workerLock;
+Worker* worker = nullptr;
+pid_t owner = 0;
+
+// Never destroyed: in a child process its thread does not exist, and its lock may be held.
+Worker& current() {
+  const std::lock_guard held(workerLock);
+  if (worker != nullptr && owner == getpid()) return *worker;
+  const bool first = worker == nullptr;
+  worker = new Worker;
+  owner = getpid();
+  if (first) {
+    std::atexit([] { current().stop(); });
+    // A child must not find the lock held by a thread that it does not have.
+    pthread_atfork([] { workerLock.lock(); }, [] { workerLock.unlock(); },
+                   [] { workerLock.unlock(); });
+  }
+  return *worker;
+}
+
+}  // namespace
+
+void enqueue(const std::weak_ptr<Job>& job) { current().enqueue(job); }
+void waitForJobs() { current().wait(); }
+void cancelJobs() { current().cancel(); }
+
+}  // namespace glowplug::engine
