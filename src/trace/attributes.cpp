@@ -357,6 +357,15 @@ void Recorder::afterAttrWrite(PyObject* object, PyObject* name, PyObject* value)
     emitEffect(ir::EffectKind::DelAttr, {object, name});
 }
 
+// A class that defines one of __setattr__ and __delattr__ inherits the other, mostly from object.
+bool Recorder::isEvaluatedWrite(PyTypeObject* type, PyObject* value) {
+  static PyObject* set = PyUnicode_InternFromString("__setattr__");
+  static PyObject* del = PyUnicode_InternFromString("__delattr__");
+  PyObject* method = typeAttr(type, value ? set : del);
+  return !method || !Py_IS_TYPE(method, &PyWrapperDescr_Type) ||
+         reinterpret_cast<PyDescrObject*>(method)->d_type != &PyBaseObject_Type;
+}
+
 int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
   if (stopping_) return stop(), -1;
   if (!active_) return Operations::storeAttr(object, name, value);
@@ -370,10 +379,7 @@ int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
          (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)))
       direct = false;  // a setter in Python, evaluated
   }
-  if (!direct && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    static PyObject* setattr = PyUnicode_InternFromString("__setattr__");
-    typeAttr(type, setattr);
-  }
+  if (!direct && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) direct = !isEvaluatedWrite(type, value);
   bool noted = direct && beforeAttrWrite(object, name, value);
   int status = Operations::storeAttr(object, name, value);
   if (noted && status == 0) afterAttrWrite(object, name, value);
