@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 
-from autograd_programs import Compile, Programs, check, data, leaf, outcome
+import glowplug
+from autograd_programs import Compile, Programs, check, compiled, data, leaf, outcome
 
 programs = Programs()
 
@@ -503,3 +505,25 @@ def multi_grad_hook(compile: Compile) -> Any:
 @programs.parametrize()
 def test_program(program: Any, compile: Any) -> None:
     check(program, compile)
+
+
+WHOLE = [
+    tensor_hook_inside,
+    tensor_hook_captures,
+    tensor_hook_removed_inside,
+    tensor_hook_handle_returned,
+    named_hook_then_branch,
+    retain_grad,
+    accumulate_hook_inside,
+    module_full_backward_hook_before,
+    module_hook_keeps_activations,
+]
+
+
+@pytest.mark.parametrize("program", WHOLE, ids=lambda p: p.__name__)
+def test_no_break(program: Any) -> None:
+    program(compiled)
+    counted = glowplug.counters()
+    assert not counted["graph_break"]
+    assert not counted["refusals"]
+    assert counted["stats"]["replays"] > 0

@@ -9,7 +9,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 import glowplug
-from autograd_programs import Compile, Programs, check, data, leaf, outcome
+from autograd_programs import Compile, Programs, check, compiled, data, leaf, outcome
 
 programs = Programs()
 
@@ -523,3 +523,25 @@ def test_gradcheck() -> None:
     w = data(3, 3, seed=4).double().requires_grad_()
     assert torch.autograd.gradcheck(c, (x, w))
     assert torch.autograd.gradgradcheck(c, (x, w))
+
+
+WHOLE = [
+    checkpoint_plain,
+    checkpoint_reentrant,
+    checkpoint_modules,
+    checkpoint_sequence,
+    grad_inside,
+    gradient_penalty,
+    modes,
+    autocast,
+    custom_casts,
+]
+
+
+@pytest.mark.parametrize("program", WHOLE, ids=lambda p: p.__name__)
+def test_no_break(program: Any) -> None:
+    program(compiled)
+    counted = glowplug.counters()
+    assert not counted["graph_break"]
+    assert not counted["refusals"]
+    assert counted["stats"]["replays"] > 0
