@@ -233,7 +233,7 @@ size_t graphCount(const CompiledTrace& trace) {
   size_t graphs = 0;
   bool open = false;
   for (const ir::Event& event : trace.recording->trace.events) {
-    if (ir::endsSegment(event)) open = false;
+    if (ir::breaksGraph(event)) open = false;
     if (event.kind != ir::EventKind::Op || open) continue;
     open = true;
     graphs++;

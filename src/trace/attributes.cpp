@@ -223,9 +223,9 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
         if (result != Py_None) ops_->addAlias(result, "grad", tensor);
         return result;
       }
-      if (isWritten(tensor, provenance_.canonical(name)) ||
-          (result != Py_None && ops_->find(result).valid()))
-        return result;
+      // Known to be there, unless something unknown has run since.
+      bool found = result != Py_None && epoch_ == 0 && ops_->find(result).valid();
+      if (found || isWritten(tensor, provenance_.canonical(name))) return result;
       if (source.valid())
         noteLoad(child(source, StepKind::TensorGrad), result);
       else if (result != Py_None)
@@ -237,6 +237,7 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
       if (result && active_) ops_->addAlias(result, "data", tensor);
       return result;
     }
+    if (named(name, "grad_fn")) return readGradFn(tensor, source, name);
     if (named(name, "_version") || named(name, "_base") || named(name, "_cdata"))
       refuse("unguardable", fmt::format("tensor.{}", PyUnicode_AsUTF8(name)));
     return Operations::loadAttr(tensor, name);
@@ -267,6 +268,7 @@ int Recorder::storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value)
     } else if (named(name, "grad")) {
       Provenance::Written& written = provenance_.startWriting(tensor, Ref());
       PySet_Add(written.keys.get(), provenance_.canonical(name));
+      written.atOnce = true;
       ops_->addWrite("set_grad", tensor, value);
     }
     return status;  // requires_grad: the operator recorder finds it when the tensor is next used

@@ -39,6 +39,22 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return callSkipped(invoke);
     case CalleeKind::Known:
       return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
+    case CalleeKind::Function:
+      return callFunction(callee, args, invoke);
+    case CalleeKind::Keeps:
+      return callOpaque(callee, args, invoke, OpaqueKind::Keeps, "opaque_call");
+    case CalleeKind::NodeName:
+      return invoke();
+    case CalleeKind::NodeHook:
+      return callOpaque(callee, args, invoke,
+                        first && kept_.count(first) ? OpaqueKind::Keeps : OpaqueKind::Unknown,
+                        "opaque_call");
+    case CalleeKind::SavedHooks:
+      return callSavedHooks(callee, args, invoke);
+    case CalleeKind::Generator:
+      return callGenerator(callee, args, invoke);
+    case CalleeKind::RetainGrad:
+      return callRetainGrad(args, invoke);
     case CalleeKind::Python:
       if (first && PyGen_CheckExact(first) && isSourced(first))
         refuse("generator_input", "generator");
