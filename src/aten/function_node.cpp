@@ -142,8 +142,8 @@ PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return result;
 }
 
-PyMethodDef attachDef{"attach", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(attach)),
-                      METH_FASTCALL, "Gives the outputs of an autograd.Function their history."};
+PyMethodDef attachDef{"attach", _PyCFunction_CAST(attach), METH_FASTCALL,
+                      "Gives the outputs of an autograd.Function their history."};
 
 }  // namespace
 

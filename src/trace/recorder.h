@@ -224,6 +224,7 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callApart(const Invoke& invoke);
   PyObject* callForeign(PyObject* function, std::initializer_list<PyObject*> operands);
   OpaqueKind foreignKind(PyObject* const* operands, size_t count) const;
+  OpaqueKind opaqueKind(const Callee& model, PyObject* first) const;
   bool anyForeign(const Arguments& args) const;
   cpython::Ref noteResult(ir::Event event, cpython::Ref result);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
