@@ -60,9 +60,7 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::RetainGrad:
       return callRetainGrad(args, invoke);
     case CalleeKind::Python:
-      if (first && PyGen_CheckExact(first) && isSourced(first))
-        refuse("generator_input", "generator");
-      return invoke();
+      return callPython(first, invoke);
     case CalleeKind::Tensor:
     case CalleeKind::TensorQuery:
     case CalleeKind::TensorSizes:
@@ -81,11 +79,8 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::State:
       deepReadAll(args);
       return invoke();
-    case CalleeKind::AutocastClear: {
-      PyObject* result = invoke();
-      if (result && active_) ops_->addAutocastClear();
-      return result;
-    }
+    case CalleeKind::AutocastClear:
+      return callAutocastClear(invoke);
     case CalleeKind::ContextGet:
     case CalleeKind::ContextSet:
     case CalleeKind::ContextReset:
@@ -103,6 +98,18 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     default:
       return callContainer(callee, model, args, invoke);
   }
+}
+
+// Functions of C whose work is done by Python code that is evaluated.
+PyObject* Recorder::callPython(PyObject* first, const Invoke& invoke) {
+  if (first && PyGen_CheckExact(first) && isSourced(first)) refuse("generator_input", "generator");
+  return invoke();
+}
+
+PyObject* Recorder::callAutocastClear(const Invoke& invoke) {
+  PyObject* result = invoke();
+  if (result && active_) ops_->addAutocastClear();
+  return result;
 }
 
 // Functions that read their arguments, keep and change nothing.
