@@ -8,13 +8,14 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 
 import glowplug
-from thread_programs import Block, Box, Crowd, branch, note, run_all
+from thread_programs import Block, Box, Crowd, Weight, branch, note, run_all
 
 
 def resident_bytes() -> int:
@@ -50,6 +51,61 @@ def test_two_hundred_thousand_calls() -> None:
     gc.collect()
     assert len(gc.get_objects()) - objects < 1000
     assert resident_bytes() - before < 16 << 20
+
+
+@contextlib.contextmanager
+def collections(what: Callable[[], object], threshold: int) -> Iterator[None]:
+    """A collection after every few new objects, and in each of them a call of `what`."""
+
+    def callback(phase: str, info: dict[str, int]) -> None:
+        what()
+
+    before = gc.get_threshold()
+    gc.callbacks.append(callback)
+    gc.set_threshold(threshold)
+    try:
+        yield
+    finally:
+        gc.callbacks.remove(callback)
+        gc.set_threshold(*before)
+
+
+def test_threads_that_take_turns_at_every_collection() -> None:
+    with collections(lambda: time.sleep(0), 5):
+        Crowd().run(callers=8, calls=30, resetters=2)
+        assert gc.get_threshold()[0] == 5
+
+
+def test_a_collection_in_the_middle_of_a_check_calls_the_same_entry(same: Any) -> None:
+    def gradient(own: Weight) -> torch.Tensor:
+        return own.weight * 2 + own.weight.grad
+
+    compiled, owns = glowplug.compile(gradient), [Weight(), Weight()]
+
+    def renew() -> None:
+        # backward() makes no Python object for a gradient, so a check that looks at it must.
+        for own in owns:
+            own.weight.grad = None
+            (own.weight * own.weight).sum().backward()
+
+    def call_with_another() -> None:
+        if not glowplug.is_compiling():
+            others.append(compiled(owns[1]))
+
+    others: list[torch.Tensor] = []
+    with torch.no_grad():
+        owns[1].weight.mul_(3)
+    renew()
+    expected = [gradient(own) for own in owns]
+    compiled(owns[0])
+    for _ in range(50):
+        renew()
+        with collections(call_with_another, 1):
+            got = compiled(owns[0])
+        same(expected[0], got)
+        for other in others:
+            same(expected[1], other)
+        others.clear()
 
 
 def test_threads_start_on_one_new_entry() -> None:
