@@ -45,7 +45,9 @@ PyObject* guarded(Function function) {
 
 PyObject* callEntry(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   engine::Entry& entry = *asEntry(self)->entry;
-  if (entry.options().verify && !isVerifying() && !engine::isRecording())
+  // Where the original itself runs there is nothing to compare.
+  if (entry.options().verify && !isVerifying() && !engine::isRecording() &&
+      !engine::Entry::bypassReason())
     return callVerified(self, args, PyVectorcall_NARGS(nargsf), kwnames);
   return guarded(
       [&] { return entry.call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames); });

@@ -80,6 +80,12 @@ PyObject* Entry::original(const guard::Call& call) const {
   return PyObject_Vectorcall(call.callee, call.args, call.positional, call.kwnames);
 }
 
+const char* Entry::bypassReason() {
+  if (currentStance == Stance::ForceEager) return "stance";
+  if (cpython::tracingActive()) return "tracer_active";
+  return aten::bypassReason();
+}
+
 PyObject* Entry::stepAside(const guard::Call& call, const char* reason, Timing& timing) {
   auto known = common::reasonNamed(reason);
   counters().add(Stat::bypassed);
@@ -104,9 +110,7 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
   counters().add(Stat::calls);
   Timing timing(*this);
   Stance wanted = currentStance;
-  if (wanted == Stance::ForceEager) return stepAside(call, "stance", timing);
-  if (cpython::tracingActive()) return stepAside(call, "tracer_active", timing);
-  if (const char* reason = aten::bypassReason()) return stepAside(call, reason, timing);
+  if (const char* reason = bypassReason()) return stepAside(call, reason, timing);
   if (eager_) {
     counters().add(Stat::eager_calls);
     timing.record.kind = CallRecord::Kind::Eager;
@@ -127,6 +131,7 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
   } else if (!groups_.empty()) {
     noteMiss(nullptr, call);
   }
+  if (PyErr_Occurred()) return nullptr;
   if (eager_) return original(call);
   bool again = !groups_.empty();
   if (again && wanted == Stance::EagerOnRecompile) return stepAside(call, "stance", timing);
@@ -295,6 +300,7 @@ PyObject* Entry::goOn(const guard::Call& call, std::unique_ptr<replay::Suspended
   bool full = traceCount() >= static_cast<size_t>(options_.maxTraces);
   PyObject* result = record(call, timing, &handover);
   if (full && !eager_) tooManyTraces();
+  if (PyErr_Occurred()) Py_CLEAR(result);
   return result;
 }
 
@@ -345,8 +351,13 @@ void Entry::tooManyTraces() {
   goEager(std::move(refusal));
 }
 
-// Once, on stderr, so that nobody wonders why a call is slow.
+// Once, on stderr, so that nobody wonders why a call is slow. What the program has raised stays
+// set. So does an interrupt that comes meanwhile: it is meant for the program.
 void Entry::goEager(Refusal refusal) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref raised = Ref::steal(type), raisedValue = Ref::steal(value),
+      raisedTraceback = Ref::steal(traceback);
   counters().addRefusal(refusal.reason);
   Ref message = Ref::steal(PyUnicode_FromString(
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
@@ -358,7 +369,8 @@ void Entry::goEager(Refusal refusal) {
   Ref done =
       logger ? Ref::steal(PyObject_CallMethod(logger.get(), "warning", "sO", "%s", message.get()))
              : Ref();
-  if (!done) PyErr_Clear();
+  if (!done && !PyErr_ExceptionMatches(PyExc_Exception)) return;
+  PyErr_Restore(raised.release(), raisedValue.release(), raisedTraceback.release());
 }
 
 PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* follow) {
@@ -410,7 +422,7 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     refusal.reason = Reason::internal_error;
     refusal.detail = error.what();
     goEager(std::move(refusal));
-    installed = result.release();
+    installed = PyErr_Occurred() ? nullptr : result.release();
   }
   if (!installed && undoable) recorder.undo();
   timing.record.record_ns += now() - recorded;
@@ -436,7 +448,7 @@ PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   failedRecordings_++;
   if (!mayPass(refusal.reason) || failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
     goEager(refusal);
-  return result.release();
+  return PyErr_Occurred() ? nullptr : result.release();
 }
 
 PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,

@@ -54,6 +54,9 @@ class Entry {
   // As vectorcall. New reference, or nullptr with a Python error set.
   PyObject* call(PyObject* const* args, size_t positional, PyObject* kwnames);
 
+  // Why a call made here and now runs the original, whatever entry it is of; nullptr: it does not.
+  static const char* bypassReason();
+
   // Forgets all traces; the next call records again.
   void reset();
 
