@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/log.h"
 #include "engine/entry.h"
 #include "engine/python_values.h"
 #include "ir/printer.h"
@@ -14,6 +15,7 @@
 
 namespace glowplug::engine {
 
+using common::Channel;
 using common::Refusal;
 using common::ValueId;
 using cpython::Ref;
@@ -205,6 +207,21 @@ Ref opDict(const CompiledTrace& trace, const ir::Event& event) {
 
 }  // namespace
 
+void logTrace(const std::string& name, const CompiledTrace& trace) {
+  const ir::Trace& t = trace.recording->trace;
+  if (common::logs(Channel::Events)) common::log(Channel::Events, "{}:\n{}", name, ir::print(t));
+  if (common::logs(Channel::Guards))
+    for (const ir::Guard& guard : t.guards)
+      common::log(Channel::Guards, "{}: {}", name, guardText(trace, guard));
+  if (common::logs(Channel::Plans)) {
+    std::string sizes;
+    for (const auto& segment : trace.plan->segments())
+      sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", segment.operators);
+    common::log(Channel::Plans, "{}: trace {}, {} segments of [{}] operators", name, trace.number,
+                trace.plan->segments().size(), sizes);
+  }
+}
+
 void fillTexts(const CompiledTrace& trace) {
   ir::Trace& t = trace.recording->trace;
   const cpython::ObjectTable& objects = trace.recording->objects;
@@ -220,7 +237,7 @@ size_t graphCount(const CompiledTrace& trace) {
   size_t graphs = 0;
   bool open = false;
   for (const ir::Event& event : trace.recording->trace.events) {
-    if (ir::endsSegment(event)) open = false;
+    if (ir::breaksGraph(event)) open = false;
     if (event.kind != ir::EventKind::Op || open) continue;
     open = true;
     graphs++;

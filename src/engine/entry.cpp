@@ -487,6 +487,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     compiled->fork = true;
   }
   group->traces.push_back(compiled);
+  logTrace(name_, *compiled);
   addPhaseTime("build", static_cast<double>(now() - start) * 1e-9);
   counters().add(Stat::recordings);
   counters().add(Stat::unique_graphs, graphCount(*compiled));

@@ -132,6 +132,8 @@ void resetPhaseTimes();
 // Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments,
 // but the program goes on without Python in between.
 size_t graphCount(const CompiledTrace& trace);
+// Writes what GLOWPLUG_LOGS asks for of a new trace.
+void logTrace(const std::string& name, const CompiledTrace& trace);
 // The texts of what the trace names, which are made only when somebody wants to read them.
 void fillTexts(const CompiledTrace& trace);
 // The entry as a dict for reports; new reference. bindings/ documents its keys.

@@ -87,7 +87,7 @@ bool sameRecipe(common::RecipeId a, common::RecipeId b, const Plan::Impl& first,
 }
 
 bool sameCall(const Event& a, const Event& b, const Plan::Impl& first, const Plan::Impl& second) {
-  if (a.logOnly != b.logOnly || a.known != b.known || a.pure != b.pure ||
+  if (a.logOnly != b.logOnly || a.known != b.known || a.pure != b.pure || a.keeps != b.keeps ||
       a.keywords.valid() != b.keywords.valid() || a.recipes.size() != b.recipes.size())
     return false;
   if (a.keywords.valid() &&

@@ -137,6 +137,7 @@ struct Plan::Impl {
   std::vector<Step> steps(const std::vector<cpython::Ref>& backends) const;
   size_t addSegmentSteps(std::vector<Step>& steps, size_t index) const;
   void refresh(std::vector<cpython::Ref> backends);
+  bool savesThroughHooks(size_t event) const;
   bool runsInTier1(size_t event, const std::vector<cpython::Ref>& backends) const;
 
   // late_checks.cpp
@@ -161,6 +162,7 @@ struct Plan::Impl {
   bool takeOutputs(Context& context, const Segment& segment, PyObject* result) const;
   bool runOpaque(Context& context, const Step& step, Outcome* outcome) const;
   bool callOpaque(Context& context, size_t number) const;
+  static bool takeTensors(Context& context, const ir::Event& event, PyObject* tuple);
   bool isMet(Context& context, size_t event) const;
   Outcome finish(Context& context, size_t event) const;
 

@@ -253,11 +253,24 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
   return false;
 }
 
+// Several results come as a tuple.
+bool Plan::Impl::takeTensors(Context& context, const Event& event, PyObject* tuple) {
+  for (size_t i = 0; i < event.results.size(); i++) {
+    PyObject* tensor = PyTuple_GET_ITEM(tuple, static_cast<Py_ssize_t>(i));
+    if (!aten::isTensor(tensor)) {
+      PyErr_SetString(PyExc_SystemError, "glowplug: an autograd.Function gave no tensor");
+      return false;
+    }
+    context.values.setTensor(event.results[i], tensor);
+  }
+  return true;
+}
+
 bool Plan::Impl::callOpaque(Context& context, size_t number) const {
   const Event& event = trace.events[number];
   // What is only looked at is a snapshot, built apart from what is handed out later.
   RecipeMemo apart;
-  bool snapshot = !ir::mayChangeAnything(event);
+  bool snapshot = !ir::mayChangeAnything(event) && !event.keeps;
   if (snapshot) apart.resize(trace.recipes.size());
   Objects owned;
   std::vector<PyObject*> arguments;
@@ -275,6 +288,8 @@ bool Plan::Impl::callOpaque(Context& context, size_t number) const {
   if (!result) return false;
   if (event.results.empty()) return true;
   ValueId id = event.results[0];
+  if (event.keeps && trace.values[id.index()].kind == ir::ValueKind::Tensor)
+    return takeTensors(context, event, result.get());
   if (aten::isTensor(result.get())) context.values.setTensor(id, result.get());
   context.objects[id.value] = std::move(result);
   return true;
@@ -309,7 +324,8 @@ Outcome Plan::Impl::runSteps(Context& context, size_t event) const {
       for (ValueId id : context.schedule->drops[e]) {
         context.values.clear(id);
         // What opaque calls gave is needed again if the call cannot begin anew.
-        if (!context.objects.empty() && !context.committed) context.objects.erase(id.value);
+        if (!context.objects.empty() && !context.committed && !stopsAfterCommit)
+          context.objects.erase(id.value);
       }
   };
   for (const Step& step : context.schedule->steps) {

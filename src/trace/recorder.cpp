@@ -122,6 +122,8 @@ void Recorder::emit(ir::Event event) {
   event.site = site();
   if (ir::mayStop(event) && committing_ && ops_->reshapedFresh())
     return refuse("reshaped_in_place", "before a point where the program may go another way");
+  if (ir::mayStop(event) && committing_ && keptFresh_)
+    return refuse("kept_by_graph", "before a point where the program may go another way");
   // From the first event on that cannot be taken back, a replay that stops has to hand on what
   // lives.
   committing_ |= ir::cannotBeTakenBack(event);
