@@ -225,8 +225,12 @@ void logTrace(const std::string& name, const CompiledTrace& trace) {
 void fillTexts(const CompiledTrace& trace) {
   ir::Trace& t = trace.recording->trace;
   const cpython::ObjectTable& objects = trace.recording->objects;
-  for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
-    t.objectTexts.push_back(cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
+  while (t.objectTexts.size() < objects.size()) {
+    size_t next = t.objectTexts.size();
+    std::string text = cpython::ObjectTable::describe(objects.get(common::ObjectId(next)));
+    // Another thread may have come in between.
+    if (next == t.objectTexts.size()) t.objectTexts.push_back(std::move(text));
+  }
 }
 
 size_t graphCount(const CompiledTrace& trace) {
@@ -261,24 +265,28 @@ void resetPhaseTimes() {
 }
 
 PyObject* describe(const Entry& entry) {
-  ListBuilder traces;
+  // Of one moment: while Python objects are made other threads record and reset.
+  std::vector<std::shared_ptr<CompiledTrace>> now;
   for (const auto& group : entry.groups())
-    for (const auto& trace : group->traces) traces.add(traceDict(*trace));
+    now.insert(now.end(), group->traces.begin(), group->traces.end());
+  const std::optional<Refusal> eager = entry.eager();
+  ListBuilder traces;
+  for (const auto& trace : now) traces.add(traceDict(*trace));
   DictBuilder dict;
   dict.set("name", entry.name());
   dict.set("traces", traces.take());
-  dict.set("eager", entry.eager() ? refusalDict(*entry.eager()) : Ref::borrow(Py_None));
+  dict.set("eager", eager ? refusalDict(*eager) : Ref::borrow(Py_None));
   return dict.take().release();
 }
 
-PyObject* graphOf(const CompiledTrace& trace, size_t index, PyObject* const* fetched) {
+PyObject* graphOf(const CompiledTrace& trace, size_t index, const std::vector<Ref>& fetched) {
   const ir::Trace& t = trace.recording->trace;
   const replay::Segment& segment = trace.plan->segments()[index];
   const auto& wanted = trace.plan->wanted();
   auto example = [&](ValueId id) -> PyObject* {
     common::SourceId source = t.values[id.index()].source;
-    for (size_t i = 0; fetched && source.valid() && i < wanted.size(); i++)
-      if (wanted[i] == source) return fetched[i];
+    for (size_t i = 0; !fetched.empty() && source.valid() && i < wanted.size(); i++)
+      if (wanted[i] == source) return fetched[i].get();
     return Py_None;
   };
   ListBuilder inputs, ops, outputs;

@@ -66,7 +66,7 @@ struct Context final : RecipeInputs, guard::LateObjects {
   Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule,
           const guard::Call& call);
   // Takes the objects at the plan's sources. False: one of the objects the trace names has died.
-  bool bind(PyObject* const* fetched);
+  bool bind(std::vector<cpython::Ref> objects);
   // Every value is here that `next` needs to go on from the event: a backend has not kept it to
   // itself, and it was not dropped.
   bool hasAllFor(const Plan::Impl& next, size_t event) const;

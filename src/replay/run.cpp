@@ -1,6 +1,7 @@
 // Running a plan.
 
 #include <exception>
+#include <utility>
 
 #include "common/log.h"
 #include "cpython/constant.h"
@@ -31,17 +32,15 @@ Context::Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedul
   this->call.late = this;
 }
 
-bool Context::bind(PyObject* const* objects) {
-  fetched.clear();
-  fetched.reserve(plan->wanted.size());
-  for (size_t i = 0; i < plan->wanted.size(); i++) fetched.push_back(Ref::borrow(objects[i]));
+bool Context::bind(std::vector<Ref> objects) {
+  fetched = std::move(objects);
   named.clear();
   for (common::ObjectId id : plan->named) {
     named.push_back(Ref::borrow(plan->objects.get(id)));
     if (!named.back()) return false;
   }
-  for (const auto& [id, index] : schedule->bound) values.setTensor(id, objects[index]);
-  for (size_t i : plan->gradOwners) values.trail().track(objects[i]);
+  for (const auto& [id, index] : schedule->bound) values.setTensor(id, fetched[index].get());
+  for (size_t i : plan->gradOwners) values.trail().track(fetched[i].get());
   if (plan->hasRandom && !random) random = std::make_unique<aten::RandomState>();
   if (plan->hasState && !state) state = std::make_unique<aten::StateRestore>();
   return true;
@@ -80,10 +79,10 @@ Ref Context::build(common::RecipeId id) {
   return replay::build({plan->trace, plan->objects, *this}, memo, id);
 }
 
-Outcome Plan::run(const guard::Call& call, PyObject* const* fetched,
+Outcome Plan::run(const guard::Call& call, std::vector<Ref> fetched,
                   std::unique_ptr<Suspended>& suspended) {
   auto context = std::make_unique<Context>(*impl_, impl_->schedule, call);
-  if (!context->bind(fetched)) return {Outcome::Kind::Exited, nullptr, 0};
+  if (!context->bind(std::move(fetched))) return {Outcome::Kind::Exited, nullptr, 0};
   Outcome outcome = impl_->runFrom(*context, 0);
   return impl_->suspend(std::move(context), outcome, suspended);
 }
