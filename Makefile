@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 JOBS ?= $(shell nproc)
 export JOBS
 
-.PHONY: help setup build run test test-all unit pytest includes fuzz lint format sanitize wheel clean
+.PHONY: help setup build run test test-all verify unit pytest includes fuzz lint format sanitize sanitize-threads wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ test: build includes unit  ## include rules, C++ tests, Python tests but the slo
 
 test-all: build includes unit  ## test, with the slow ones
 	$(PYTHON) -m pytest -q
+
+verify: build  ## the Python tests in verify mode: every compiled call beside the original
+	GLOWPLUG_VERIFY=1 $(PYTHON) -m pytest -q -m "not slow" tests/python
 
 SEED ?= 100000
 COUNT ?= 20000
@@ -45,6 +48,9 @@ format:  ## rewrite sources in the project's format
 
 sanitize: setup  ## the C++ tests under the address and undefined-behaviour sanitizers
 	@scripts/sanitize.sh
+
+sanitize-threads: setup  ## the C++ tests that start threads, under the thread sanitizer
+	@scripts/sanitize.sh threads
 
 wheel: setup  ## a wheel in dist/
 	$(PYTHON) -m pip wheel --no-build-isolation --no-deps -w dist .

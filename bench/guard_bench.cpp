@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
     }
     Arguments call({x}, {}, m);
     GuardTree tree;
-    std::vector<PyObject*> fetched;
+    std::vector<Ref> fetched;
     auto begin = std::chrono::steady_clock::now();
     size_t trace = tree.add(p.trace, p.objects, p.ops, wanted, call.call());
     auto added = std::chrono::steady_clock::now();

@@ -3,6 +3,7 @@
 
 #include "aten/op_feed_impl.h"
 #include "aten/op_recorder_impl.h"
+#include "aten/saved_hooks.h"
 #include "common/check.h"
 
 namespace glowplug::aten {
@@ -111,7 +112,7 @@ common::ValueId OpRecorder::Impl::valueOf(const at::Tensor& tensor) {
   if (grad != entry->explicitGrad) {
     entry->explicitGrad = grad;
     emitUndispatched("aten::requires_grad_", {valueOperand(value), constant(grad)}, {value},
-                     tracker.isExternal(tensor));
+                     entry->outside);
   }
   return value;
 }
@@ -188,8 +189,7 @@ void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
   if (entry == nullptr) return refuse("unknown_tensor", fmt::format("{} {}", op, textOf(self)));
   common::ValueId value = entry->value;
   if (op == "retain_grad") {
-    return emitUndispatched("aten::retain_grad", {valueOperand(value)}, {},
-                            tracker.isExternal(self));
+    return emitUndispatched("aten::retain_grad", {valueOperand(value)}, {}, entry->outside);
   }
   GP_CHECK(op == "set_data" || op == "set_grad", std::string(op));
   ir::Operand source;
@@ -251,7 +251,7 @@ void OpRecorder::Impl::prepare(Call& call, const torch::jit::Stack& stack) {
   if (torch::autograd::get_current_graph_task_id() != -1) {
     return refuse("inside_backward", c10::toString(call.op.operator_name()));
   }
-  if (!at::SavedTensorDefaultHooks::get_tls_state().stack.empty()) {
+  if (static_cast<int>(savedHooksDepth()) != savedHooks) {
     return refuse("saved_tensor_hooks", "default hooks for saved tensors are set");
   }
   size_t count = call.op.schema().arguments().size();

@@ -12,6 +12,13 @@ OpFeed::~OpFeed() = default;
 
 bool OpFeed::pending() const { return impl_->next < impl_->end; }
 
+PyObject* OpFeed::tensor(common::ValueId value) const {
+  const c10::IValue& slot = impl_->slots[value.index()];
+  if (slot.isTensor()) return THPVariable_Wrap(slot.toTensor());
+  const ir::Value& gone = impl_->trace.values[value.index()];
+  return THPVariable_Wrap(impl_->table.metas[gone.meta.index()]->standIn());
+}
+
 OpFeed::Impl::Impl(const ir::Trace& trace, const OpTable& table, Values& values, size_t end)
     : trace(trace),
       table(table.impl()),

@@ -24,6 +24,8 @@ class OpFeed {
 
   // An operator is left that the replay has run.
   bool pending() const;
+  // A tensor of the replay, or what stands in for it; new reference.
+  PyObject* tensor(common::ValueId value) const;
 
   struct Impl;
   Impl& impl() { return *impl_; }

@@ -80,6 +80,24 @@ common::ValueId OpRecorder::addResult(PyObject* tensor) {
   return impl_->addValue(result, Py_TYPE(tensor), true);
 }
 
+common::ValueId OpRecorder::addFunctionResult(PyObject* result, PyObject* given) {
+  const at::Tensor& tensor = THPVariable_Unpack(result);
+  if (ValueTracker::Entry* entry = impl_->tracker.find(tensor)) {
+    impl_->tracker.refresh(entry->value);
+    return entry->value;
+  }
+  common::ValueId from = impl_->valueOf(THPVariable_Unpack(given));
+  common::ValueId value = impl_->addValue(tensor, Py_TYPE(result), false);
+  if (from.valid())
+    impl_->trace.values[value.index()].dataDependent =
+        impl_->trace.values[from.index()].dataDependent;
+  return value;
+}
+
+bool OpRecorder::isExternal(PyObject* tensor) const {
+  return impl_->tracker.isExternal(THPVariable_Unpack(tensor));
+}
+
 common::ValueId OpRecorder::addAlias(PyObject* result, const char* op, PyObject* self) {
   return impl_->addAlias(THPVariable_Unpack(result), op, THPVariable_Unpack(self));
 }
@@ -97,6 +115,8 @@ void OpRecorder::addWrite(const char* op, PyObject* self, PyObject* other) {
   impl_->addWrite(op, THPVariable_Unpack(self),
                   other == Py_None ? at::Tensor() : THPVariable_Unpack(other));
 }
+
+void OpRecorder::addSavedHooks(int change) { impl_->savedHooks += change; }
 
 void OpRecorder::addGenerator(PyObject* generator) {
   impl_->generators.push_back(reinterpret_cast<THPGenerator*>(generator)->cdata);
@@ -173,9 +193,10 @@ void OpRecorder::Impl::takeFlags() {
     at::Tensor tensor = tracker.tensor(value);
     bool wanted = feed->impl().table.constants[event->operands[1].constant.index()].toBool();
     if (!tensor.defined() || explicitGrad(tensor) != wanted) return;
-    if (ValueTracker::Entry* entry = tracker.find(tensor)) entry->explicitGrad = wanted;
+    ValueTracker::Entry* entry = tracker.find(tensor);
+    if (entry != nullptr) entry->explicitGrad = wanted;
     emitUndispatched("aten::requires_grad_", {valueOperand(value), constant(wanted)}, {value},
-                     tracker.isExternal(tensor));
+                     entry == nullptr || entry->outside);
   }
 }
 

@@ -70,6 +70,11 @@ class OpRecorder {
   common::ValueId addInput(PyObject* tensor, common::SourceId source);
   // Tensor that an opaque call returned.
   common::ValueId addResult(PyObject* tensor);
+  // autograd.Function.apply gave `result` for `given`, which its forward gave: the same tensor with
+  // a history, or another one with the same contents.
+  common::ValueId addFunctionResult(PyObject* result, PyObject* given);
+  // Writing the tensor may be seen outside.
+  bool isExternal(PyObject* tensor) const;
   // `result` was made of `self` without the dispatcher: op is "data" or "grad". Records an event.
   common::ValueId addAlias(PyObject* result, const char* op, PyObject* self);
   // `t.grad`, new reference, with the warning that torch gives for tensors that are not leaves.
@@ -89,6 +94,9 @@ class OpRecorder {
   // What the replay got from it; new reference, nullptr with an error set when it did something
   // else.
   PyObject* takeBackward(const BackwardCall& call);
+
+  // A pair of default hooks for saved tensors has been set or taken away (-1), and a replay knows.
+  void addSavedHooks(int change);
 
   // A random generator that existed before the recording. Operators that draw from another one than
   // these and the default one are refused: it was made and seeded without the dispatcher.

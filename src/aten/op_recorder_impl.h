@@ -94,6 +94,7 @@ struct OpRecorder::Impl {
   bool reshapedFresh = false;
   OpFeed* feed = nullptr;
   std::unique_ptr<SavedTensors> saved;
+  int savedHooks = 0;  // pairs of default hooks that replays set too
   std::vector<at::Generator> generators;
   std::unordered_map<c10::OperatorHandle, OpTraits> traits;
 };

@@ -56,6 +56,9 @@ const Names kDrawing = {"aten::dropout",
                         "aten::log_normal_",
                         "aten::random",
                         "aten::uniform",
+                        "glowplug::rng_state",
+                        "glowplug::set_rng_state",
+                        "glowplug::seed",
                         "aten::pca_lowrank",
                         "aten::svd_lowrank",
                         "aten::_efficientzerotensor_rand"};
@@ -194,7 +197,8 @@ const Names kFactories = {"aten::empty",         "aten::zeros",
 
 bool isForeign(const std::string& name) {
   return name.rfind("aten::", 0) != 0 && name.rfind("prim::", 0) != 0 &&
-         name.rfind("prims::", 0) != 0 && name.rfind("quantized::", 0) != 0;
+         name.rfind("prims::", 0) != 0 && name.rfind("quantized::", 0) != 0 &&
+         name.rfind("glowplug::", 0) != 0;
 }
 
 bool hasMask(const c10::IValue& value) {

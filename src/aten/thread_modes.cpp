@@ -336,6 +336,7 @@ struct StateRestore::Impl {
   ThreadModes modes = ThreadModes::now();
   c10::AutogradState autograd = c10::AutogradState::get_tls_state();
   c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  at::impl::SavedTensorDefaultHooksTLS hooks = at::SavedTensorDefaultHooks::get_tls_state();
   bool dismissed = false;
 };
 
@@ -344,6 +345,7 @@ StateRestore::StateRestore() : impl_(std::make_unique<Impl>()) {}
 StateRestore::~StateRestore() {
   if (impl_->dismissed) return;
   ThreadModes now = ThreadModes::now();
+  at::SavedTensorDefaultHooks::set_tls_state(impl_->hooks);
   c10::AutogradState::set_tls_state(impl_->autograd);
   c10::impl::_force_tls_local_dispatch_key_set(impl_->keys);
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {

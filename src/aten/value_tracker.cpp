@@ -45,8 +45,12 @@ const ValueTracker::Entry* ValueTracker::find(const at::Tensor& tensor) const {
 
 void ValueTracker::add(const at::Tensor& tensor, common::ValueId value, bool external) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  Entry entry{WeakTensor(tensor.getIntrusivePtr()), weakStorage(impl), value, explicitGrad(impl),
-              hasHistory(impl)};
+  Entry entry{WeakTensor(tensor.getIntrusivePtr()),
+              weakStorage(impl),
+              value,
+              explicitGrad(impl),
+              hasHistory(impl),
+              external};
   entries_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(entry));
   byValue_[value] = tensor.unsafeGetTensorImpl();
   living_.push_back(value);

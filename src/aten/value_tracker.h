@@ -22,6 +22,7 @@ class ValueTracker {
     common::ValueId value;
     bool explicitGrad = false;  // as set by requires_grad_(), which no operator tells of
     bool hasHistory = false;    // autograd knows how it was computed
+    bool outside = false;       // the tensor itself, and not only its memory, can be seen by others
   };
 
   Entry* find(const at::Tensor& tensor);

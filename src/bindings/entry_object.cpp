@@ -32,17 +32,25 @@ std::unordered_set<EntryObject*>& living() {
 
 EntryObject* asEntry(PyObject* self) { return reinterpret_cast<EntryObject*>(self); }
 
-PyObject* callEntry(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  engine::Entry& entry = *asEntry(self)->entry;
-  if (entry.options().verify && !isVerifying() && !engine::isRecording())
-    return callVerified(self, args, PyVectorcall_NARGS(nargsf), kwnames);
+// What the function returns; a C++ exception as a Python error.
+template <class Function>
+PyObject* guarded(Function function) {
   try {
-    return asEntry(self)->entry->call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)),
-                                      kwnames);
+    return function();
   } catch (const std::exception& error) {
     if (!PyErr_Occurred()) PyErr_Format(PyExc_RuntimeError, "glowplug: %s", error.what());
     return nullptr;
   }
+}
+
+PyObject* callEntry(PyObject* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  engine::Entry& entry = *asEntry(self)->entry;
+  // Where the original itself runs there is nothing to compare.
+  if (entry.options().verify && !isVerifying() && !engine::isRecording() &&
+      !engine::Entry::bypassReason())
+    return callVerified(self, args, PyVectorcall_NARGS(nargsf), kwnames);
+  return guarded(
+      [&] { return entry.call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames); });
 }
 
 // Options as Python values; -1 with a ValueError that names the option.
@@ -122,7 +130,7 @@ PyObject* bindEntry(PyObject* self, PyObject* object, PyObject*) {
 }
 
 PyObject* describeEntry(PyObject* self, PyObject*) {
-  return engine::describe(*asEntry(self)->entry);
+  return guarded([&] { return engine::describe(*asEntry(self)->entry); });
 }
 
 PyObject* resetEntry(PyObject* self, PyObject*) {

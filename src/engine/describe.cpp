@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/log.h"
 #include "engine/entry.h"
 #include "engine/python_values.h"
 #include "ir/printer.h"
@@ -14,6 +15,7 @@
 
 namespace glowplug::engine {
 
+using common::Channel;
 using common::Refusal;
 using common::ValueId;
 using cpython::Ref;
@@ -233,18 +235,37 @@ Ref opDict(const CompiledTrace& trace, const ir::Event& event) {
 
 }  // namespace
 
+void logTrace(const std::string& name, const CompiledTrace& trace) {
+  const ir::Trace& t = trace.recording->trace;
+  if (common::logs(Channel::Events)) common::log(Channel::Events, "{}:\n{}", name, ir::print(t));
+  if (common::logs(Channel::Guards))
+    for (const ir::Guard& guard : t.guards)
+      common::log(Channel::Guards, "{}: {}", name, guardText(trace, guard));
+  if (common::logs(Channel::Plans)) {
+    std::string sizes;
+    for (const auto& segment : trace.plan->segments())
+      sizes += fmt::format("{}{}", sizes.empty() ? "" : ", ", segment.operators);
+    common::log(Channel::Plans, "{}: trace {}, {} segments of [{}] operators", name, trace.number,
+                trace.plan->segments().size(), sizes);
+  }
+}
+
 void fillTexts(const CompiledTrace& trace) {
   ir::Trace& t = trace.recording->trace;
   const cpython::ObjectTable& objects = trace.recording->objects;
-  for (size_t i = t.objectTexts.size(); i < objects.size(); i++)
-    t.objectTexts.push_back(cpython::ObjectTable::describe(objects.get(common::ObjectId(i))));
+  while (t.objectTexts.size() < objects.size()) {
+    size_t next = t.objectTexts.size();
+    std::string text = cpython::ObjectTable::describe(objects.get(common::ObjectId(next)));
+    // Another thread may have come in between.
+    if (next == t.objectTexts.size()) t.objectTexts.push_back(std::move(text));
+  }
 }
 
 size_t graphCount(const CompiledTrace& trace) {
   size_t graphs = 0;
   bool open = false;
   for (const ir::Event& event : trace.recording->trace.events) {
-    if (ir::endsSegment(event)) open = false;
+    if (ir::breaksGraph(event)) open = false;
     if (event.kind != ir::EventKind::Op || open) continue;
     open = true;
     graphs++;
@@ -272,24 +293,28 @@ void resetPhaseTimes() {
 }
 
 PyObject* describe(const Entry& entry) {
-  ListBuilder traces;
+  // Of one moment: while Python objects are made other threads record and reset.
+  std::vector<std::shared_ptr<CompiledTrace>> now;
   for (const auto& group : entry.groups())
-    for (const auto& trace : group->traces) traces.add(traceDict(*trace));
+    now.insert(now.end(), group->traces.begin(), group->traces.end());
+  const std::optional<Refusal> eager = entry.eager();
+  ListBuilder traces;
+  for (const auto& trace : now) traces.add(traceDict(*trace));
   DictBuilder dict;
   dict.set("name", entry.name());
   dict.set("traces", traces.take());
-  dict.set("eager", entry.eager() ? refusalDict(*entry.eager()) : Ref::borrow(Py_None));
+  dict.set("eager", eager ? refusalDict(*eager) : Ref::borrow(Py_None));
   return dict.take().release();
 }
 
-PyObject* graphOf(const CompiledTrace& trace, size_t index, PyObject* const* fetched) {
+PyObject* graphOf(const CompiledTrace& trace, size_t index, const std::vector<Ref>& fetched) {
   const ir::Trace& t = trace.recording->trace;
   const replay::Segment& segment = trace.plan->segments()[index];
   const auto& wanted = trace.plan->wanted();
   auto example = [&](ValueId id) -> PyObject* {
     common::SourceId source = t.values[id.index()].source;
-    for (size_t i = 0; fetched && source.valid() && i < wanted.size(); i++)
-      if (wanted[i] == source) return fetched[i];
+    for (size_t i = 0; !fetched.empty() && source.valid() && i < wanted.size(); i++)
+      if (wanted[i] == source) return fetched[i].get();
     return Py_None;
   };
   ListBuilder inputs, ops, outputs;

@@ -80,6 +80,12 @@ PyObject* Entry::original(const guard::Call& call) const {
   return PyObject_Vectorcall(call.callee, call.args, call.positional, call.kwnames);
 }
 
+const char* Entry::bypassReason() {
+  if (currentStance == Stance::ForceEager) return "stance";
+  if (cpython::tracingActive()) return "tracer_active";
+  return aten::bypassReason();
+}
+
 PyObject* Entry::stepAside(const guard::Call& call, const char* reason, Timing& timing) {
   auto known = common::reasonNamed(reason);
   counters().add(Stat::bypassed);
@@ -104,9 +110,7 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
   counters().add(Stat::calls);
   Timing timing(*this);
   Stance wanted = currentStance;
-  if (wanted == Stance::ForceEager) return stepAside(call, "stance", timing);
-  if (cpython::tracingActive()) return stepAside(call, "tracer_active", timing);
-  if (const char* reason = aten::bypassReason()) return stepAside(call, reason, timing);
+  if (const char* reason = bypassReason()) return stepAside(call, reason, timing);
   if (eager_) {
     counters().add(Stat::eager_calls);
     timing.record.kind = CallRecord::Kind::Eager;
@@ -118,15 +122,16 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
   }
   std::shared_ptr<TraceGroup> group = groupOfThread();
   if (group) {
-    std::vector<PyObject*> fetched;
+    Objects fetched;
     std::optional<size_t> number = group->guards.match(call, fetched);
     timing.record.guard_ns = timing.mark() - timing.record.start_ns;
     PyObject* result = nullptr;
-    if (number && replay(*group, *number, call, fetched, &result, timing)) return result;
+    if (number && replay(*group, *number, call, std::move(fetched), &result, timing)) return result;
     if (!number) noteMiss(group.get(), call);
   } else if (!groups_.empty()) {
     noteMiss(nullptr, call);
   }
+  if (PyErr_Occurred()) return nullptr;
   if (eager_) return original(call);
   bool again = !groups_.empty();
   if (again && wanted == Stance::EagerOnRecompile) return stepAside(call, "stance", timing);
@@ -162,20 +167,15 @@ namespace {
 struct Candidate {
   std::shared_ptr<CompiledTrace> trace;
   std::vector<Ref> objects;
-
-  Outcome resume(const guard::Call& call, std::unique_ptr<replay::Suspended>& suspended) const {
-    std::vector<PyObject*> borrowed;
-    for (const Ref& object : objects) borrowed.push_back(object.get());
-    return trace->plan->resume(call, borrowed.data(), suspended);
-  }
 };
 
+// Nothing if the guards do not hold, or if the trace has been dropped meanwhile.
 std::optional<Candidate> candidate(TraceGroup& group, const std::shared_ptr<CompiledTrace>& trace,
                                    const guard::Call& call) {
-  std::vector<PyObject*> fetched;
-  if (!group.guards.holds(trace->number, call, fetched)) return std::nullopt;
+  if (std::find(group.traces.begin(), group.traces.end(), trace) == group.traces.end())
+    return std::nullopt;
   Candidate found{trace, {}};
-  for (PyObject* object : fetched) found.objects.push_back(Ref::borrow(object));
+  if (!group.guards.holds(trace->number, call, found.objects)) return std::nullopt;
   return found;
 }
 
@@ -184,18 +184,19 @@ std::optional<Candidate> candidate(TraceGroup& group, const std::shared_ptr<Comp
 // Runs the trace, and where it stops another one that took the other side of the branch. Guards are
 // about what there was when the call began: after a change they have been asked before it.
 Outcome Entry::runTrace(TraceGroup& group, std::shared_ptr<CompiledTrace>& trace,
-                        const guard::Call& call, std::vector<PyObject*>& fetched,
+                        const guard::Call& call, Objects fetched,
                         std::unique_ptr<replay::Suspended>& suspended) {
   std::vector<Candidate> candidates;
   if (trace->plan->stopsAfterCommit()) {
-    // Copies, here and below: guards run Python code, and other threads add and drop traces.
+    // Copies, here and below: what goes after a check can be any code, and other threads add and
+    // drop traces.
     std::vector<std::shared_ptr<CompiledTrace>> siblings = group.traces;
     for (const auto& sibling : siblings) {
       if (sibling == trace || !sibling->plan->isJoinedWith(*trace->plan)) continue;
       if (auto found = candidate(group, sibling, call)) candidates.push_back(std::move(*found));
     }
   }
-  Outcome outcome = trace->plan->run(call, fetched.data(), suspended);
+  Outcome outcome = trace->plan->run(call, std::move(fetched), suspended);
   auto takeOver = [&]() -> std::optional<Candidate> {
     for (const Candidate& one : candidates)
       if (one.trace != trace && one.trace->plan->covers(*suspended)) return one;
@@ -212,14 +213,15 @@ Outcome Entry::runTrace(TraceGroup& group, std::shared_ptr<CompiledTrace>& trace
        tries++) {
     std::optional<Candidate> next = takeOver();
     if (!next) break;
-    trace = next->trace;
-    outcome = next->resume(call, suspended);
+    // The one that stopped is named by what it hands over.
+    std::shared_ptr<CompiledTrace> stopped = std::exchange(trace, next->trace);
+    outcome = trace->plan->resume(call, std::move(next->objects), suspended);
   }
   return outcome;
 }
 
-bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
-                   std::vector<PyObject*>& fetched, PyObject** result, Timing& timing) {
+bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call, Objects fetched,
+                   PyObject** result, Timing& timing) {
   auto find = [&](size_t wanted) -> std::shared_ptr<CompiledTrace> {
     for (const auto& trace : group.traces)
       if (trace->number == wanted) return trace;
@@ -229,7 +231,7 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call,
   GP_CHECK(trace, "a matched trace exists");
   int64_t start = timing.mark();
   std::unique_ptr<replay::Suspended> suspended;
-  Outcome outcome = runTrace(group, trace, call, fetched, suspended);
+  Outcome outcome = runTrace(group, trace, call, std::move(fetched), suspended);
   timing.record.execute_ns = timing.mark() - start;
   timing.record.trace = static_cast<uint32_t>(trace->number);
   switch (outcome.kind) {
@@ -298,17 +300,23 @@ PyObject* Entry::goOn(const guard::Call& call, std::unique_ptr<replay::Suspended
   bool full = traceCount() >= static_cast<size_t>(options_.maxTraces);
   PyObject* result = record(call, timing, &handover);
   if (full && !eager_) tooManyTraces();
+  if (PyErr_Occurred()) Py_CLEAR(result);
   return result;
 }
 
 void Entry::dropDead() {
+  // They go when the tables are in order again: what they hold may run code as it goes.
+  std::vector<std::shared_ptr<CompiledTrace>> dropped;
+  std::vector<std::shared_ptr<TraceGroup>> emptied;
   for (auto& group : groups_) {
     auto& traces = group->traces;
     for (size_t i = traces.size(); i-- > 0;)
       if (group->guards.isDead(traces[i]->number)) {
         group->guards.remove(traces[i]->number);
+        dropped.push_back(std::move(traces[i]));
         traces.erase(traces.begin() + static_cast<ptrdiff_t>(i));
       }
+    if (traces.empty()) emptied.push_back(group);
   }
   std::erase_if(groups_, [](const auto& group) { return group->traces.empty(); });
 }
@@ -318,8 +326,11 @@ void Entry::noteMiss(TraceGroup* group, const guard::Call& call) {
   if (!group) {
     lastMiss_ = "torch state: " + groups_[0]->state.difference();
   } else if (!group->traces.empty()) {
-    fillTexts(*group->traces.back());
-    auto failure = group->guards.explain(group->traces.back()->number, call);
+    const std::shared_ptr<CompiledTrace> last = group->traces.back();
+    fillTexts(*last);
+    const auto& traces = group->traces;
+    const bool there = std::find(traces.begin(), traces.end(), last) != traces.end();
+    auto failure = there ? group->guards.explain(last->number, call) : std::nullopt;
     lastMiss_ = failure ? fmt::format("{}: expected {}, found {}", failure->path, failure->expected,
                                       failure->found)
                         : "unknown";
@@ -340,8 +351,13 @@ void Entry::tooManyTraces() {
   goEager(std::move(refusal));
 }
 
-// Once, on stderr, so that nobody wonders why a call is slow.
+// Once, on stderr, so that nobody wonders why a call is slow. What the program has raised stays
+// set. So does an interrupt that comes meanwhile: it is meant for the program.
 void Entry::goEager(Refusal refusal) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref raised = Ref::steal(type), raisedValue = Ref::steal(value),
+      raisedTraceback = Ref::steal(traceback);
   counters().addRefusal(refusal.reason);
   Ref message = Ref::steal(PyUnicode_FromString(
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
@@ -353,7 +369,8 @@ void Entry::goEager(Refusal refusal) {
   Ref done =
       logger ? Ref::steal(PyObject_CallMethod(logger.get(), "warning", "sO", "%s", message.get()))
              : Ref();
-  if (!done) PyErr_Clear();
+  if (!done && !PyErr_ExceptionMatches(PyExc_Exception)) return;
+  PyErr_Restore(raised.release(), raisedValue.release(), raisedTraceback.release());
 }
 
 PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* follow) {
@@ -373,7 +390,6 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
   trace::Recorder recorder(name_,
                            {static_cast<size_t>(options_.maxEvents), options_.audit, undoable});
   if (follow) recorder.follow(*follow);
-  bool keep = !follow || traceCount() < static_cast<size_t>(options_.maxTraces);
   Ref result;
   int64_t start = now();
   {
@@ -391,7 +407,8 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     if (undoable && !mayPass(recorder.refusal()->reason)) recorder.undo();
     return refused(*recorder.refusal(), std::move(result));
   }
-  if (!keep) return result.release();
+  // Runs that went on from a replay are kept while there is room; other threads may have filled it.
+  if (traceCount() >= static_cast<size_t>(options_.maxTraces)) return result.release();
   if (fullgraph_ && !recorder.breaks().empty()) {
     counters().addBreak(recorder.breaks()[0].reason);
     if (undoable) recorder.undo();
@@ -405,7 +422,7 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     refusal.reason = Reason::internal_error;
     refusal.detail = error.what();
     goEager(std::move(refusal));
-    installed = result.release();
+    installed = PyErr_Occurred() ? nullptr : result.release();
   }
   if (!installed && undoable) recorder.undo();
   timing.record.record_ns += now() - recorded;
@@ -431,7 +448,7 @@ PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   failedRecordings_++;
   if (!mayPass(refusal.reason) || failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
     goEager(refusal);
-  return result.release();
+  return PyErr_Occurred() ? nullptr : result.release();
 }
 
 PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
@@ -471,6 +488,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     compileNative(*other);  // it may have to keep more than it did
   }
   group->traces.push_back(compiled);
+  logTrace(name_, *compiled);
   addPhaseTime("build", static_cast<double>(now() - start) * 1e-9);
   counters().add(Stat::recordings);
   counters().add(Stat::unique_graphs, graphCount(*compiled));
@@ -480,12 +498,12 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
   for (const Refusal& broken : compiled->breaks) counters().addBreak(broken.reason);
   compileNative(*compiled);
   if (backend_.lower) {
-    std::vector<PyObject*> fetched;
-    bool held = group->guards.holds(compiled->number, call, fetched);
-    lowerSegments(*compiled, held ? fetched.data() : nullptr);
+    Objects fetched;
+    group->guards.holds(compiled->number, call, fetched);
+    lowerSegments(*compiled, fetched);
     if (PyErr_Occurred()) {
-      group->guards.remove(compiled->number);
-      std::erase(group->traces, compiled);
+      // Unless another thread has dropped it while the backend ran.
+      if (std::erase(group->traces, compiled)) group->guards.remove(compiled->number);
       return nullptr;
     }
   }
@@ -501,7 +519,7 @@ void Entry::compileNative(CompiledTrace& trace) {
   addPhaseTime("graph", static_cast<double>(now() - start) * 1e-9);
 }
 
-void Entry::lowerSegments(CompiledTrace& trace, PyObject* const* fetched) {
+void Entry::lowerSegments(CompiledTrace& trace, const Objects& fetched) {
   int64_t start = now();
   for (size_t i = 0; i < trace.plan->segments().size(); i++) {
     if (!trace.plan->canLower(i)) {

@@ -56,6 +56,9 @@ class Entry {
   // As vectorcall. New reference, or nullptr with a Python error set.
   PyObject* call(PyObject* const* args, size_t positional, PyObject* kwnames);
 
+  // Why a call made here and now runs the original, whatever entry it is of; nullptr: it does not.
+  static const char* bypassReason();
+
   // Forgets all traces; the next call records again.
   void reset();
 
@@ -71,6 +74,7 @@ class Entry {
 
  private:
   struct Timing;
+  using Objects = std::vector<cpython::Ref>;
   PyObject* original(const guard::Call& call) const;
   PyObject* stepAside(const guard::Call& call, const char* reason, Timing& timing);
   PyObject* record(const guard::Call& call, Timing& timing, trace::Follow* follow);
@@ -83,13 +87,13 @@ class Entry {
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
   PyObject* refused(const common::Refusal& refusal, cpython::Ref result);
   void compileNative(CompiledTrace& trace);
-  void lowerSegments(CompiledTrace& trace, PyObject* const* fetched);
+  void lowerSegments(CompiledTrace& trace, const Objects& fetched);
   // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had
   // matched.
-  bool replay(TraceGroup& group, size_t number, const guard::Call& call,
-              std::vector<PyObject*>& fetched, PyObject** result, Timing& timing);
+  bool replay(TraceGroup& group, size_t number, const guard::Call& call, Objects fetched,
+              PyObject** result, Timing& timing);
   replay::Outcome runTrace(TraceGroup& group, std::shared_ptr<CompiledTrace>& trace,
-                           const guard::Call& call, std::vector<PyObject*>& fetched,
+                           const guard::Call& call, Objects fetched,
                            std::unique_ptr<replay::Suspended>& suspended);
   std::shared_ptr<TraceGroup> groupOfThread();
   size_t traceCount() const;
@@ -131,11 +135,15 @@ void resetPhaseTimes();
 // Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments,
 // but the program goes on without Python in between.
 size_t graphCount(const CompiledTrace& trace);
+// Writes what GLOWPLUG_LOGS asks for of a new trace.
+void logTrace(const std::string& name, const CompiledTrace& trace);
 // The texts of what the trace names, which are made only when somebody wants to read them.
 void fillTexts(const CompiledTrace& trace);
 // The entry as a dict for reports; new reference. bindings/ documents its keys.
 PyObject* describe(const Entry& entry);
-// A segment as a dict for backends that take graphs; new reference.
-PyObject* graphOf(const CompiledTrace& trace, size_t segment, PyObject* const* fetched);
+// A segment as a dict for backends that take graphs; new reference. `fetched`: the objects at the
+// plan's wanted sources, or nothing.
+PyObject* graphOf(const CompiledTrace& trace, size_t segment,
+                  const std::vector<cpython::Ref>& fetched);
 
 }  // namespace glowplug::engine

@@ -10,7 +10,7 @@ namespace glowplug::guard {
 
 bool FastProgram::run(const Call& call, Mask bit, Made& made) {
   if (!checkRoots(call)) return false;
-  Walk walk(bit);
+  Walk walk(bit, made);
   for (const Branch& branch : rootBranches_) {
     walk.root(*branch.node, call);
     if (!walk.live()) return false;
@@ -22,7 +22,6 @@ bool FastProgram::run(const Call& call, Mask bit, Made& made) {
   }
   for (const SamenessCheck& check : sameness_)
     if ((check.first.object() == check.second.object()) != check.same) return false;
-  for (cpython::Ref& object : walk.made()) made.push_back(std::move(object));
   return true;
 }
 
@@ -86,9 +85,9 @@ bool FastProgram::checkObjects(Mask bit) const {
   return true;
 }
 
-void FastProgram::fetch(std::vector<PyObject*>& fetched) const {
-  fetched.resize(wanted_.size());
-  for (size_t i = 0; i < wanted_.size(); i++) fetched[i] = wanted_[i].object();
+void FastProgram::fetch(std::vector<cpython::Ref>& fetched) const {
+  fetched.reserve(wanted_.size());
+  for (const Place& place : wanted_) fetched.push_back(cpython::Ref::borrow(place.object()));
 }
 
 size_t FastProgram::checks() const {

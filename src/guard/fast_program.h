@@ -18,8 +18,8 @@ class FastProgram {
  public:
   // Whether the trace's guards hold. False may also mean that a complete check has to find out.
   bool run(const Call& call, Mask bit, Made& made);
-  // After run() has said yes: the objects that were asked for, borrowed.
-  void fetch(std::vector<PyObject*>& fetched) const;
+  // After run() has said yes: adds the objects that were asked for.
+  void fetch(std::vector<cpython::Ref>& fetched) const;
 
   bool valid() const { return valid_; }
   size_t checks() const;

@@ -16,41 +16,49 @@ namespace glowplug::guard {
 using common::SourceId;
 using cpython::Ref;
 
+namespace {
+
+// One check of a call. What it finds is in the nodes, which all threads share, until the objects
+// asked for have been taken from there: so no collection may come in between, as it can run any
+// code. What was made for the check goes when all is done.
+struct Check {
+  const Call& call;
+  Made made = {};
+  cpython::CollectionPause pause = {};
+};
+
+}  // namespace
+
 struct GuardTree::Impl {
   Trie trie;
   std::array<std::unique_ptr<TraceState>, kMaxTraces> traces;
   std::vector<size_t> order;  // most recently used first
-  Made made;                  // what the objects given out last need
 
   static Mask bitOf(size_t number) { return Mask{1} << number; }
   TraceState& state(size_t number) const {
     GP_CHECK(number < kMaxTraces && traces[number], "number of a trace");
     return *traces[number];
   }
-  bool fast(size_t number, const Call& call, std::vector<PyObject*>& fetched);
-  Mask slow(Mask candidates, const Call& call);
-  void passed(size_t number, std::vector<PyObject*>& fetched);
+  bool fast(size_t number, Check& check, std::vector<Ref>& fetched);
+  Mask slow(Mask candidates, Check& check);
+  void passed(size_t number, std::vector<Ref>& fetched);
   void used(size_t number);
-  void keepMade(Made found);
 };
 
-bool GuardTree::Impl::fast(size_t number, const Call& call, std::vector<PyObject*>& fetched) {
+bool GuardTree::Impl::fast(size_t number, Check& check, std::vector<Ref>& fetched) {
   TraceState& trace = *traces[number];
   if (!trace.program.valid()) return false;
-  Made found;
-  if (!trace.program.run(call, bitOf(number), found)) return false;
+  if (!trace.program.run(check.call, bitOf(number), check.made)) return false;
   trace.slowPasses = 0;
   trace.program.fetch(fetched);
-  keepMade(std::move(found));
   return true;
 }
 
 // The candidates whose guards all hold.
-Mask GuardTree::Impl::slow(Mask candidates, const Call& call) {
-  cpython::CollectionPause pause;
-  Walk walk(candidates);
+Mask GuardTree::Impl::slow(Mask candidates, Check& check) {
+  Walk walk(candidates, check.made);
   for (const auto& root : trie.roots()) {
-    walk.root(*root, call);
+    walk.root(*root, check.call);
     if (!walk.live()) return 0;
   }
   for (size_t number : order) {
@@ -61,15 +69,14 @@ Mask GuardTree::Impl::slow(Mask candidates, const Call& call) {
         break;
       }
   }
-  keepMade(std::move(walk.made()));
   return walk.live();
 }
 
 // After a complete check: makes its result the next fast check.
-void GuardTree::Impl::passed(size_t number, std::vector<PyObject*>& fetched) {
+void GuardTree::Impl::passed(size_t number, std::vector<Ref>& fetched) {
   TraceState& trace = *traces[number];
-  fetched.clear();
-  for (const Node* node : trace.wanted) fetched.push_back(node->object);
+  fetched.reserve(trace.wanted.size());
+  for (const Node* node : trace.wanted) fetched.push_back(Ref::borrow(node->object));
   // A program that keeps failing is not worth its making each time.
   constexpr uint32_t kPatience = 8;
   const uint32_t passes = ++trace.slowPasses;
@@ -83,18 +90,13 @@ void GuardTree::Impl::used(size_t number) {
   std::rotate(order.begin(), at, at + 1);
 }
 
-// Objects made for the check live on only where nothing else keeps what was given out.
-void GuardTree::Impl::keepMade(Made found) {
-  std::erase_if(found, [](const Ref& object) { return Py_REFCNT(object.get()) > 1; });
-  made = std::move(found);
-}
-
 GuardTree::GuardTree() : impl_(std::make_unique<Impl>()) {}
 GuardTree::~GuardTree() = default;
 
 size_t GuardTree::add(const ir::Trace& trace, const cpython::ObjectTable& objects,
                       const aten::OpTable& ops, const std::vector<SourceId>& wanted,
                       const Call& call) {
+  cpython::CollectionPause pause;
   size_t number = 0;
   while (number < kMaxTraces && impl_->traces[number]) number++;
   GP_CHECK(number < kMaxTraces, "too many traces of one entry");
@@ -123,23 +125,24 @@ void GuardTree::remove(size_t number) {
   impl_->traces[number].reset();
   std::erase(impl_->order, number);
   impl_->trie.remove(Impl::bitOf(number));
-  impl_->made.clear();
 }
 
-std::optional<size_t> GuardTree::match(const Call& call, std::vector<PyObject*>& fetched) {
+std::optional<size_t> GuardTree::match(const Call& call, std::vector<Ref>& fetched) {
+  fetched.clear();
+  Check check{call};
   Mask candidates = 0;
   for (size_t i = 0; i < impl_->order.size(); i++) {
     const size_t number = impl_->order[i];
     const TraceState& trace = *impl_->traces[number];
     if (trace.impossible || !trace.shapeMatches(call)) continue;
-    if (impl_->fast(number, call, fetched)) {
+    if (impl_->fast(number, check, fetched)) {
       if (i != 0) impl_->used(number);
       return number;
     }
     candidates |= Impl::bitOf(number);
   }
   if (!candidates) return std::nullopt;
-  const Mask live = impl_->slow(candidates, call);
+  const Mask live = impl_->slow(candidates, check);
   for (size_t number : impl_->order) {
     if (!(live & Impl::bitOf(number))) continue;
     impl_->passed(number, fetched);
@@ -149,11 +152,13 @@ std::optional<size_t> GuardTree::match(const Call& call, std::vector<PyObject*>&
   return std::nullopt;
 }
 
-bool GuardTree::holds(size_t number, const Call& call, std::vector<PyObject*>& fetched) {
+bool GuardTree::holds(size_t number, const Call& call, std::vector<Ref>& fetched) {
+  fetched.clear();
+  Check check{call};
   const TraceState& trace = impl_->state(number);
   if (trace.impossible || !trace.shapeMatches(call)) return false;
-  if (impl_->fast(number, call, fetched)) return true;
-  if (!impl_->slow(Impl::bitOf(number), call)) return false;
+  if (impl_->fast(number, check, fetched)) return true;
+  if (!impl_->slow(Impl::bitOf(number), check)) return false;
   impl_->passed(number, fetched);
   return true;
 }

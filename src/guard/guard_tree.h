@@ -9,6 +9,7 @@
 
 #include "aten/op_table.h"
 #include "cpython/object_table.h"
+#include "cpython/ref.h"
 #include "ir/trace.h"
 
 namespace glowplug::guard {
@@ -47,7 +48,8 @@ struct Failure {
 // unchanged object one comparison; on a changed tag the keys used are checked again and the tag is
 // refreshed.
 //
-// Nothing that a user could see die is kept alive. All members need the GIL.
+// Nothing that a user could see die is kept alive. All members need the GIL, and keep it: no Python
+// code runs in them before they have what they give, and so no other thread comes in between.
 class GuardTree {
  public:
   static constexpr size_t kMaxTraces = 64;
@@ -63,10 +65,10 @@ class GuardTree {
   void remove(size_t number);
 
   // The most recently used trace whose guards all hold, or nothing. On success fetched[i] is the
-  // object (borrowed) at the trace's i-th wanted source.
-  std::optional<size_t> match(const Call& call, std::vector<PyObject*>& fetched);
+  // object at the trace's i-th wanted source.
+  std::optional<size_t> match(const Call& call, std::vector<cpython::Ref>& fetched);
   // The same for one trace.
-  bool holds(size_t number, const Call& call, std::vector<PyObject*>& fetched);
+  bool holds(size_t number, const Call& call, std::vector<cpython::Ref>& fetched);
   // The first guard of that trace that does not hold for this call.
   std::optional<Failure> explain(size_t number, const Call& call) const;
   // A weakly held object that it needs has died, so it can never hold again.

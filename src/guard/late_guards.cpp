@@ -44,8 +44,9 @@ LateGuards::~LateGuards() = default;
 
 bool LateGuards::hold(const Call& call, std::vector<Ref>& fetched) const {
   if (impl_->state.impossible) return false;
+  Made made;
   cpython::CollectionPause pause;
-  Walk walk(Impl::kBit);
+  Walk walk(Impl::kBit, made);
   for (const auto& root : impl_->trie.roots()) {
     walk.root(*root, call);
     if (!walk.live()) return false;

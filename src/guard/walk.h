@@ -23,7 +23,8 @@ struct Sameness {
 // hold. Nodes of a trace that is live at the end have their objects of this call.
 class Walk {
  public:
-  explicit Walk(Mask live) : live_(live) {}
+  // made: takes what the check makes.
+  Walk(Mask live, Made& made) : live_(live), made_(made) {}
 
   void root(Node& node, const Call& call);
   // Checks `node` with `object` at it and all below.
@@ -33,13 +34,12 @@ class Walk {
 
   Mask live() const { return live_; }
   void strike(Mask bits) { live_ &= ~bits; }
-  Made& made() { return made_; }
 
  private:
   void visitItems(Node& node, PyObject* dict);
 
   Mask live_;
-  Made made_;
+  Made& made_;
 };
 
 }  // namespace glowplug::guard

@@ -65,6 +65,7 @@ struct Fields<Event> {
       Field{"log_only", &Event::logOnly},
       Field{"known", &Event::known},
       Field{"pure", &Event::pure},
+      Field{"keeps", &Event::keeps},
       Field{"value", &Event::value},
       Field{"expected", &Event::expected},
       Field{"sizes", &Event::sizes},

@@ -45,7 +45,11 @@ struct NameOnly {
   std::string_view name;
 };
 constexpr NameOnly kValues[] = {{"tensor"}, {"scalar"}, {"object"}};
-constexpr NameOnly kStates[] = {{"grad_mode"}, {"inference_mode"}, {"call"}};
+constexpr NameOnly kStates[] = {{"grad_mode"},         {"inference_mode"},   {"call"},
+                                {"forward_grad_mode"}, {"backward_threads"}, {"autocast"},
+                                {"autocast_dtype"},    {"autocast_cache"},   {"autocast_nesting"},
+                                {"autocast_clear"},    {"below_autograd"}};
+static_assert(std::size(kStates) == static_cast<size_t>(StateChange::Kind::BelowAutograd) + 1);
 
 template <class Kind>
 constexpr const auto& rows() {

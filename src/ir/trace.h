@@ -149,9 +149,12 @@ struct Event {
   ObjectId
       keywords;  // Opaque, Effect::CallMethod: tuple of the names of the last arguments, if any
   // Opaque: what the callee may do. None of them: anything to whatever the program can reach.
-  bool logOnly = false;        // keeps and changes nothing that the program can see
-  bool known = false;          // keeps nothing, changes nothing but data of the tensors it is given
-  bool pure = false;           // computes a value from values: may be called again, or not at all
+  bool logOnly = false;  // keeps and changes nothing that the program can see
+  bool known = false;    // keeps nothing, changes nothing but data of the tensors it is given
+  bool pure = false;     // computes a value from values: may be called again, or not at all
+  // Opaque: gives tensors of the call their place in autograd's graph, which keeps what it is given
+  // as it is then. Nothing else is changed that the program can see.
+  bool keeps = false;
   ValueId value;               // Sizes, Fork: what is looked at
   ObjectId expected;           // Fork: the value this trace goes on with
   std::vector<int64_t> sizes;  // Sizes
@@ -170,12 +173,18 @@ inline bool isLateGuard(const Event& event) {
 inline bool callsOut(const Event& event) { return event.kind == EventKind::Opaque && !event.pure; }
 // A call of which nothing is known: it may change whatever the program can reach.
 inline bool mayChangeAnything(const Event& event) {
-  return callsOut(event) && !event.logOnly && !event.known;
+  return callsOut(event) && !event.logOnly && !event.known && !event.keeps;
 }
 // A replay may find there that the program goes another way.
 inline bool mayStop(const Event& event) { return isLateGuard(event) || callsOut(event); }
-// Tensor operators before and after the event cannot be one graph.
-inline bool endsSegment(const Event& event) { return callsOut(event) && !event.logOnly; }
+// A graph ends there: what Python does in between is not known.
+inline bool breaksGraph(const Event& event) {
+  return callsOut(event) && !event.logOnly && !event.keeps;
+}
+// Tensor operators before and after the event cannot be compiled as one.
+inline bool endsSegment(const Event& event) { return breaksGraph(event) || event.keeps; }
+// Done once: a replay that is followed has done it, and its result is taken from there.
+inline bool isTaken(const Event& event) { return callsOut(event) || event.keeps; }
 // From here on the call cannot begin again from its start: something has happened outside.
 inline bool cannotBeTakenBack(const Event& event) {
   return callsOut(event) || (event.kind == EventKind::Op && event.writesInput);

@@ -274,7 +274,8 @@ void Verifier::checkResults(const Event& event) {
   } else {
     if (!event.resultLengths.empty()) report("has result lengths");
     if (event.kind == EventKind::Input && count != 1) report("has {} results, not one", count);
-    if (event.kind == EventKind::Opaque && count > 1) report("has {} results", count);
+    if (event.kind == EventKind::Opaque && !event.keeps && count > 1)
+      report("has {} results", count);
     if (event.kind != EventKind::Input && event.kind != EventKind::Opaque && count > 0) {
       report("has results");
     }

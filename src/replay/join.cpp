@@ -87,7 +87,7 @@ bool sameRecipe(common::RecipeId a, common::RecipeId b, const Plan::Impl& first,
 }
 
 bool sameCall(const Event& a, const Event& b, const Plan::Impl& first, const Plan::Impl& second) {
-  if (a.logOnly != b.logOnly || a.known != b.known || a.pure != b.pure ||
+  if (a.logOnly != b.logOnly || a.known != b.known || a.pure != b.pure || a.keeps != b.keeps ||
       a.keywords.valid() != b.keywords.valid() || a.recipes.size() != b.recipes.size())
     return false;
   if (a.keywords.valid() &&
@@ -228,7 +228,7 @@ void Context::handOver(const Plan::Impl& next, std::shared_ptr<const Schedule> o
   memo = std::move(kept);
 }
 
-Outcome Plan::resume(const guard::Call& call, PyObject* const* fetched,
+Outcome Plan::resume(const guard::Call& call, std::vector<cpython::Ref> fetched,
                      std::unique_ptr<Suspended>& suspended) {
   std::unique_ptr<Suspended::State> state = std::move(suspended->state);
   suspended.reset();
@@ -236,10 +236,10 @@ Outcome Plan::resume(const guard::Call& call, PyObject* const* fetched,
   if (!context->hasAllFor(*impl_, state->done)) {
     context->takeBackRandom();
     context.reset();
-    return run(call, fetched, suspended);
+    return run(call, std::move(fetched), suspended);
   }
   context->handOver(*impl_, impl_->schedule, state->done);
-  bool bound = context->bind(fetched) && impl_->passesAgain(*context, state->done);
+  bool bound = context->bind(std::move(fetched)) && impl_->passesAgain(*context, state->done);
   Outcome outcome{Outcome::Kind::Exited, nullptr, state->event};
   if (bound) outcome = impl_->runFrom(*context, state->done);
   if (!bound && !context->committed) {

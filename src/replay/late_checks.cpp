@@ -74,6 +74,7 @@ void Plan::Impl::findLateChecks() {
 
 bool Plan::Impl::passes(Context& context, size_t event) const {
   for (common::ValueId id : trace.events[event].results) {
+    if (trace.events[event].keeps && context.values.has(id)) continue;
     PyObject* result = context.result(id);
     bool tensor = result && aten::isTensor(result);
     if (tensor != (trace.values[id.index()].kind == ir::ValueKind::Tensor)) return false;

@@ -176,7 +176,7 @@ void Plan::Impl::collectUses() {
       visitValues(operand, [&](ValueId id) { use(id, e); });
     if (ir::isLateGuard(event)) use(event.value, e);
     if (event.kind == EventKind::Input) addInput(event);
-    hasState |= event.kind == EventKind::State;
+    hasState |= event.kind == EventKind::State || event.keeps;
     hasRandom |= event.random;
     // A value in an effect lives until the effect is committed.
     size_t at = event.kind == EventKind::Effect ? commits.committedAt[effect++] : e;

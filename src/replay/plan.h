@@ -96,11 +96,11 @@ class Plan {
   size_t firstCommit() const;
   const std::shared_ptr<NativeSlot>& nativeSlot() const;
 
-  // Runs from the start. `fetched` are the objects at wanted(), borrowed; the plan takes what it
-  // keeps. When a late guard is not met, the outcome is Exited and `suspended` holds the replay at
-  // that event; Exited with nothing suspended is a replay that no other plan can go on with.
-  // Any thread may run a plan that other threads run; the GIL is needed.
-  Outcome run(const guard::Call& call, PyObject* const* fetched,
+  // Runs from the start. `fetched` are the objects at wanted(). When a late guard is not met, the
+  // outcome is Exited and `suspended` holds the replay at that event; Exited with nothing suspended
+  // is a replay that no other plan can go on with. Any thread may run a plan that other threads
+  // run; the GIL is needed.
+  Outcome run(const guard::Call& call, std::vector<cpython::Ref> fetched,
               std::unique_ptr<Suspended>& suspended);
   // A run may stop for another plan after it has changed something: whether that plan's guards hold
   // has to be asked before the run.
@@ -108,7 +108,7 @@ class Plan {
   // The two part at a late guard.
   bool isJoinedWith(const Plan& other) const;
   // Goes on from where another plan stopped; this plan covers() the case. `fetched` as in run().
-  Outcome resume(const guard::Call& call, PyObject* const* fetched,
+  Outcome resume(const guard::Call& call, std::vector<cpython::Ref> fetched,
                  std::unique_ptr<Suspended>& suspended);
 
   // When both plans begin with the same events and first differ in the outcome of a late guard,

@@ -67,7 +67,7 @@ struct Context final : RecipeInputs, guard::LateObjects {
   Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule,
           const guard::Call& call);
   // Takes the objects at the plan's sources. False: one of the objects the trace names has died.
-  bool bind(PyObject* const* fetched);
+  bool bind(std::vector<cpython::Ref> objects);
   // Every value is here that `next` needs to go on from the event: a backend has not kept it to
   // itself, and it was not dropped.
   bool hasAllFor(const Plan::Impl& next, size_t event) const;
@@ -139,6 +139,7 @@ struct Plan::Impl {
   size_t addSegmentSteps(std::vector<Step>& steps, size_t index) const;
   void refresh(std::vector<cpython::Ref> backends, std::shared_ptr<const aten::NativeCode> native);
   void takeNative();
+  bool savesThroughHooks(size_t event) const;
   bool runsInTier1(size_t event, const std::vector<cpython::Ref>& backends) const;
 
   // late_checks.cpp
@@ -163,6 +164,7 @@ struct Plan::Impl {
   bool takeOutputs(Context& context, const Segment& segment, PyObject* result) const;
   bool runOpaque(Context& context, const Step& step, Outcome* outcome) const;
   bool callOpaque(Context& context, size_t number) const;
+  static bool takeTensors(Context& context, const ir::Event& event, PyObject* tuple);
   bool isMet(Context& context, size_t event) const;
   Outcome finish(Context& context, size_t event) const;
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aten/saved_hooks.h"
 #include "replay/plan_impl.h"
 
 namespace glowplug::replay {
@@ -90,12 +91,26 @@ bool dataDecidesResults(const ir::Trace& trace, const Event& event, const Uses& 
 
 }  // namespace
 
+// Hooks for saved tensors are set where the event is reached.
+bool Plan::Impl::savesThroughHooks(size_t event) const {
+  int depth = 0;
+  for (size_t e = 0; e < event; e++) {
+    if (!trace.events[e].keeps) continue;
+    const ir::Recipe& callee = trace.recipes[trace.events[e].recipes[0].index()];
+    PyObject* function = callee.object.valid() ? objects.get(callee.object) : nullptr;
+    if (function == aten::savedHooksPush()) depth++;
+    if (function == aten::savedHooksPop()) depth--;
+  }
+  return depth > 0;
+}
+
 bool Plan::canLower(size_t index) const {
   const Segment& segment = impl_->segments[index];
   const ir::Trace& trace = impl_->trace;
   // An operator that gives a number besides tensors is run by the plan, after the segment.
   for (ValueId id : segment.inputs)
     if (impl_->madeAt[id.index()] >= static_cast<int64_t>(segment.begin)) return false;
+  if (impl_->savesThroughHooks(segment.begin)) return false;
   bool looked = false;  // a tensor's contents go to Python, which the plan does after the segment
   for (size_t e = segment.begin; e < segment.end; e++) {
     const Event& event = trace.events[e];

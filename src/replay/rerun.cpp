@@ -4,6 +4,7 @@
 
 namespace glowplug::replay {
 
+using cpython::Ref;
 using ir::Event;
 
 struct Rerun::Impl {
@@ -16,10 +17,10 @@ struct Rerun::Impl {
     skipOthers();
   }
 
-  // Pure calls are simply made again.
+  // Values are simply computed again.
   void skipOthers() {
     size_t end = state.done + (state.error ? 1 : 0);
-    while (next < end && !ir::callsOut(trace.events[next])) next++;
+    while (next < end && !ir::isTaken(trace.events[next])) next++;
     if (next >= end) next = trace.events.size();
   }
 
@@ -60,6 +61,13 @@ PyObject* Rerun::takeOpaque() {
   }
   const Event& event = impl_->trace.events[taken];
   if (event.results.empty()) return Py_NewRef(Py_None);
+  if (event.keeps && impl_->trace.values[event.results[0].index()].kind == ir::ValueKind::Tensor) {
+    Ref tuple = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(event.results.size())));
+    for (size_t i = 0; tuple && i < event.results.size(); i++)
+      PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i),
+                       impl_->operators.tensor(event.results[i]));
+    return tuple.release();
+  }
   PyObject* result = impl_->context.result(event.results[0]);
   if (!result) PyErr_SetString(PyExc_SystemError, "glowplug: the result of a call is gone");
   return Py_XNewRef(result);

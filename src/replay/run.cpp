@@ -1,6 +1,7 @@
 // Running a plan.
 
 #include <exception>
+#include <utility>
 
 #include "common/log.h"
 #include "cpython/constant.h"
@@ -31,17 +32,15 @@ Context::Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedul
   this->call.late = this;
 }
 
-bool Context::bind(PyObject* const* objects) {
-  fetched.clear();
-  fetched.reserve(plan->wanted.size());
-  for (size_t i = 0; i < plan->wanted.size(); i++) fetched.push_back(Ref::borrow(objects[i]));
+bool Context::bind(std::vector<Ref> objects) {
+  fetched = std::move(objects);
   named.clear();
   for (common::ObjectId id : plan->named) {
     named.push_back(Ref::borrow(plan->objects.get(id)));
     if (!named.back()) return false;
   }
-  for (const auto& [id, index] : schedule->bound) values.setTensor(id, objects[index]);
-  for (size_t i : plan->gradOwners) values.trail().track(objects[i]);
+  for (const auto& [id, index] : schedule->bound) values.setTensor(id, fetched[index].get());
+  for (size_t i : plan->gradOwners) values.trail().track(fetched[i].get());
   if (plan->hasRandom && !random) random = std::make_unique<aten::RandomState>();
   if (plan->hasState && !state) state = std::make_unique<aten::StateRestore>();
   return true;
@@ -80,11 +79,11 @@ Ref Context::build(common::RecipeId id) {
   return replay::build({plan->trace, plan->objects, *this}, memo, id);
 }
 
-Outcome Plan::run(const guard::Call& call, PyObject* const* fetched,
+Outcome Plan::run(const guard::Call& call, std::vector<Ref> fetched,
                   std::unique_ptr<Suspended>& suspended) {
   if (impl_->nativeSlot->hasNew()) impl_->takeNative();
   auto context = std::make_unique<Context>(*impl_, impl_->schedule, call);
-  if (!context->bind(fetched)) return {Outcome::Kind::Exited, nullptr, 0};
+  if (!context->bind(std::move(fetched))) return {Outcome::Kind::Exited, nullptr, 0};
   Outcome outcome = impl_->runFrom(*context, 0);
   return impl_->suspend(std::move(context), outcome, suspended);
 }
@@ -255,11 +254,24 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
   return false;
 }
 
+// Several results come as a tuple.
+bool Plan::Impl::takeTensors(Context& context, const Event& event, PyObject* tuple) {
+  for (size_t i = 0; i < event.results.size(); i++) {
+    PyObject* tensor = PyTuple_GET_ITEM(tuple, static_cast<Py_ssize_t>(i));
+    if (!aten::isTensor(tensor)) {
+      PyErr_SetString(PyExc_SystemError, "glowplug: an autograd.Function gave no tensor");
+      return false;
+    }
+    context.values.setTensor(event.results[i], tensor);
+  }
+  return true;
+}
+
 bool Plan::Impl::callOpaque(Context& context, size_t number) const {
   const Event& event = trace.events[number];
   // What is only looked at is a snapshot, built apart from what is handed out later.
   RecipeMemo apart;
-  bool snapshot = !ir::mayChangeAnything(event);
+  bool snapshot = !ir::mayChangeAnything(event) && !event.keeps;
   if (snapshot) apart.resize(trace.recipes.size());
   Objects owned;
   std::vector<PyObject*> arguments;
@@ -277,6 +289,8 @@ bool Plan::Impl::callOpaque(Context& context, size_t number) const {
   if (!result) return false;
   if (event.results.empty()) return true;
   ValueId id = event.results[0];
+  if (event.keeps && trace.values[id.index()].kind == ir::ValueKind::Tensor)
+    return takeTensors(context, event, result.get());
   if (aten::isTensor(result.get())) context.values.setTensor(id, result.get());
   context.objects[id.value] = std::move(result);
   return true;
@@ -311,7 +325,8 @@ Outcome Plan::Impl::runSteps(Context& context, size_t event) const {
       for (ValueId id : context.schedule->drops[e]) {
         context.values.clear(id);
         // What opaque calls gave is needed again if the call cannot begin anew.
-        if (!context.objects.empty() && !context.committed) context.objects.erase(id.value);
+        if (!context.objects.empty() && !context.committed && !stopsAfterCommit)
+          context.objects.erase(id.value);
       }
   };
   for (const Step& step : context.schedule->steps) {

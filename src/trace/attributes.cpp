@@ -223,9 +223,9 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
         if (result != Py_None) ops_->addAlias(result, "grad", tensor);
         return result;
       }
-      if (isWritten(tensor, provenance_.canonical(name)) ||
-          (result != Py_None && ops_->find(result).valid()))
-        return result;
+      // Known to be there, unless something unknown has run since.
+      bool found = result != Py_None && epoch_ == 0 && ops_->find(result).valid();
+      if (found || isWritten(tensor, provenance_.canonical(name))) return result;
       if (source.valid())
         noteLoad(child(source, StepKind::TensorGrad), result);
       else if (result != Py_None)
@@ -237,6 +237,7 @@ PyObject* Recorder::tensorAttr(PyObject* tensor, PyObject* name) {
       if (result && active_) ops_->addAlias(result, "data", tensor);
       return result;
     }
+    if (named(name, "grad_fn")) return readGradFn(tensor, source, name);
     if (named(name, "_version") || named(name, "_base") || named(name, "_cdata"))
       refuse("unguardable", fmt::format("tensor.{}", PyUnicode_AsUTF8(name)));
     return Operations::loadAttr(tensor, name);
@@ -267,6 +268,7 @@ int Recorder::storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value)
     } else if (named(name, "grad")) {
       Provenance::Written& written = provenance_.startWriting(tensor, Ref());
       PySet_Add(written.keys.get(), provenance_.canonical(name));
+      written.atOnce = true;
       ops_->addWrite("set_grad", tensor, value);
     }
     return status;  // requires_grad: the operator recorder finds it when the tensor is next used
@@ -357,6 +359,15 @@ void Recorder::afterAttrWrite(PyObject* object, PyObject* name, PyObject* value)
     emitEffect(ir::EffectKind::DelAttr, {object, name});
 }
 
+// A class that defines one of __setattr__ and __delattr__ inherits the other, mostly from object.
+bool Recorder::isEvaluatedWrite(PyTypeObject* type, PyObject* value) {
+  static PyObject* set = PyUnicode_InternFromString("__setattr__");
+  static PyObject* del = PyUnicode_InternFromString("__delattr__");
+  PyObject* method = typeAttr(type, value ? set : del);
+  return !method || !Py_IS_TYPE(method, &PyWrapperDescr_Type) ||
+         reinterpret_cast<PyDescrObject*>(method)->d_type != &PyBaseObject_Type;
+}
+
 int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
   if (stopping_) return stop(), -1;
   if (!active_) return Operations::storeAttr(object, name, value);
@@ -370,10 +381,7 @@ int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
          (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)))
       direct = false;  // a setter in Python, evaluated
   }
-  if (!direct && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    static PyObject* setattr = PyUnicode_InternFromString("__setattr__");
-    typeAttr(type, setattr);
-  }
+  if (!direct && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) direct = !isEvaluatedWrite(type, value);
   bool noted = direct && beforeAttrWrite(object, name, value);
   int status = Operations::storeAttr(object, name, value);
   if (noted && status == 0) afterAttrWrite(object, name, value);

@@ -23,6 +23,15 @@ Ref Recorder::unboundFunction(PyObject* callee, const Arguments& args) {
   return Ref::borrow(name ? _PyType_Lookup(Py_TYPE(args.values[0]), name.get()) : nullptr);
 }
 
+// What is known about a callee that a replay calls again.
+Recorder::OpaqueKind Recorder::opaqueKind(const Callee& model, PyObject* first) const {
+  if (model.kind == CalleeKind::Known) return OpaqueKind::Known;
+  if (model.kind == CalleeKind::Keeps) return OpaqueKind::Keeps;
+  if (model.kind == CalleeKind::NodeHook)
+    return first && kept_.count(first) ? OpaqueKind::Keeps : OpaqueKind::Unknown;
+  return OpaqueKind::Output;
+}
+
 PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments& args,
                           const Invoke& invoke) {
   PyObject* first = args.count() ? args.values[0] : nullptr;
@@ -34,15 +43,24 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return invoke();
     case CalleeKind::LogOnly:
     case CalleeKind::Clock:
-      return callOpaque(callee, args, invoke, OpaqueKind::Output, "opaque_call");
+    case CalleeKind::Known:
+    case CalleeKind::Keeps:
+    case CalleeKind::NodeHook:
+      return callOpaque(callee, args, invoke, opaqueKind(model, first), "opaque_call");
     case CalleeKind::Skipped:
       return callSkipped(invoke);
-    case CalleeKind::Known:
-      return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
-    case CalleeKind::Python:
-      if (first && PyGen_CheckExact(first) && isSourced(first))
-        refuse("generator_input", "generator");
+    case CalleeKind::Function:
+      return callFunction(callee, args, invoke);
+    case CalleeKind::NodeName:
       return invoke();
+    case CalleeKind::SavedHooks:
+      return callSavedHooks(callee, args, invoke);
+    case CalleeKind::Generator:
+      return callGenerator(callee, args, invoke);
+    case CalleeKind::RetainGrad:
+      return callRetainGrad(args, invoke);
+    case CalleeKind::Python:
+      return callPython(first, invoke);
     case CalleeKind::Tensor:
     case CalleeKind::TensorQuery:
     case CalleeKind::TensorSizes:
@@ -61,11 +79,8 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::State:
       deepReadAll(args);
       return invoke();
-    case CalleeKind::AutocastClear: {
-      PyObject* result = invoke();
-      if (result && active_) ops_->addAutocastClear();
-      return result;
-    }
+    case CalleeKind::AutocastClear:
+      return callAutocastClear(invoke);
     case CalleeKind::ContextGet:
     case CalleeKind::ContextSet:
     case CalleeKind::ContextReset:
@@ -83,6 +98,18 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     default:
       return callContainer(callee, model, args, invoke);
   }
+}
+
+// Functions of C whose work is done by Python code that is evaluated.
+PyObject* Recorder::callPython(PyObject* first, const Invoke& invoke) {
+  if (first && PyGen_CheckExact(first) && isSourced(first)) refuse("generator_input", "generator");
+  return invoke();
+}
+
+PyObject* Recorder::callAutocastClear(const Invoke& invoke) {
+  PyObject* result = invoke();
+  if (result && active_) ops_->addAutocastClear();
+  return result;
 }
 
 // Functions that read their arguments, keep and change nothing.

@@ -113,6 +113,7 @@ class Table {
       inner = Ref::steal(PyObject_GetAttrString(callable, "__func__"));
       callable = inner ? inner.get() : callable;
     }
+    if (PyInstanceMethod_Check(callable)) callable = PyInstanceMethod_GET_FUNCTION(callable);
     add(identity(callable), row.model, callable);
   }
 

@@ -23,13 +23,22 @@ enum class CalleeKind {
   ContextGet,
   ContextSet,
   ContextReset,
-  State,      // reads or sets torch's thread state, which the operator recorder watches
-  LogOnly,    // output that the program cannot see
-  Clock,      // a number from outside, new at each call
-  Skipped,    // bookkeeping that means nothing at a replay: runs unseen while recording
-  Unwrapped,  // a wrapper that only keeps torch.compile away: what it wraps is called
-  Backward,   // torch's engine runs a backward pass
-  Known,      // called again at each replay; keeps nothing, changes no object that has a model
+  State,         // reads or sets torch's thread state, which the operator recorder watches
+  LogOnly,       // output that the program cannot see
+  Clock,         // a number from outside, new at each call
+  Skipped,       // bookkeeping that means nothing at a replay: runs unseen while recording
+  Unwrapped,     // a wrapper that only keeps torch.compile away: what it wraps is called
+  CheckMethods,  // looks methods up on the class that it is given first
+  Backward,      // torch's engine runs a backward pass
+  Function,      // autograd.Function.apply
+  Hook,          // hangs a function on a tensor for autograd to call, or takes it off
+  RetainGrad,
+  SavedHooks,  // sets or takes away default hooks for saved tensors
+  Keeps,       // keeps what it is given, for autograd; changes nothing
+  NodeName,    // the name of a node of autograd's graph, which its type decides
+  NodeHook,    // hangs a function on a node
+  Generator,   // reads or sets the state of a random generator
+  Known,       // called again at each replay; keeps nothing, changes no object that has a model
   Length,
   Iter,
   Next,

@@ -123,6 +123,14 @@ PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invo
         return callOpaque(callee, args, invoke, OpaqueKind::Known, "opaque_call");
       case CalleeKind::Backward:
         return callBackward(callee, args, invoke);
+      case CalleeKind::CheckMethods: {
+        if (!args.count() || !PyType_Check(args.values[0])) return invoke();
+        auto* type = reinterpret_cast<PyTypeObject*>(args.values[0]);
+        for (size_t i = 1; i < args.count(); i++) typeAttr(type, args.values[i]);
+        return callSkipped(invoke);
+      }
+      case CalleeKind::Hook:
+        return callHook(callee, args, invoke);
       case CalleeKind::Skipped:
         return callSkipped(invoke);
       case CalleeKind::Unwrapped: {

@@ -65,7 +65,7 @@ bool adopt(PyObject* made, PyObject* replayed) {
 
 // Objects of the program's own that are described by now may be held by what was called: they are
 // from outside from here on.
-void Recorder::escape() {
+bool Recorder::escape() {
   std::vector<std::pair<PyObject*, RecipeId>> made;
   for (const auto& [object, id] : recipes_)
     if (isMutable(trace().recipes[id.index()].kind) && !provenance_.find(object).valid())
@@ -74,6 +74,7 @@ void Recorder::escape() {
   for (const auto& [object, id] : made)
     provenance_.remember(object,
                          child(SourceId(), StepKind::Built, static_cast<int64_t>(id.index())));
+  return !made.empty();
 }
 
 void Recorder::describeCall(ir::Event& event, PyObject* callee, const Arguments& args) {
@@ -123,14 +124,15 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   event.kind = ir::EventKind::Opaque;
   event.logOnly = kind == OpaqueKind::Output;
   event.known = kind == OpaqueKind::Known;
+  event.keeps = event.pure = kind == OpaqueKind::Keeps;
   // Effects come before it; the objects in them are described as they are now.
-  if (!pendingEffects_.empty()) {
+  if (!pendingEffects_.empty() && !event.keeps) {
     resolveEffects();
     escape();
   }
-  if (kind == OpaqueKind::Unknown) {
+  if (kind == OpaqueKind::Unknown || event.keeps) {
     describeCall(event, callee, args);
-    escape();
+    keptFresh_ |= escape() && event.keeps;
   } else {
     // The callee looks at its arguments and lets go of them: they are described apart from what
     // they become later.
@@ -162,9 +164,10 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   // Whatever is read from now on is guarded anew, as it is after this call.
   if (kind == OpaqueKind::Unknown) {
     provenance_.forgetWhatMayChange();
+    withGradient_.clear();
     epoch_ = static_cast<int64_t>(trace().events.size()) + 1;
   }
-  if (ir::endsSegment(event) && active_)
+  if (ir::breaksGraph(event) && active_)
     calls_.emplace_back(trace().events.size(), refusal(reason, calleeName(callee)));
   return noteResult(std::move(event), std::move(result)).release();
 }
@@ -188,6 +191,7 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
     if (active_) addGuard(meta);
     return result;
   }
+  bool keeps = event.keeps;
   bool clock = event.logOnly && PyFloat_CheckExact(result.get());
   trace().values.push_back({ir::ValueKind::Object, SourceId(), common::MetaId(), false});
   event.results.push_back(value);
@@ -196,6 +200,7 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
   SourceId source = child(SourceId(), StepKind::Result, static_cast<int64_t>(value.index()));
   Ref copy = Ref::steal(cpython::distinctCopy(result.get()));
   if (!copy) {
+    if (keeps) kept_.insert(result.get());
     noteLoad(source, result.get());
     return result;
   }

@@ -89,6 +89,7 @@ void Provenance::forgetWhatMayChange() {
   lookups_.clear();
   globals_.clear();
   entered_.clear();
+  std::erase_if(written_, [](const auto& item) { return item.second.atOnce; });
   for (auto& [container, entry] : written_) entry.sealed = true;
 }
 

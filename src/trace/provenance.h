@@ -26,6 +26,7 @@ class Provenance {
     cpython::Ref keys;      // set of the keys written
     bool whole = false;     // everything was read (guarded) or replaced: behaves as fresh now
     bool sealed = false;    // something unknown may have changed it since
+    bool atOnce = false;    // an event has written it, which needs no commit: it may be read again
   };
 
   common::SourceId find(PyObject* object) const {

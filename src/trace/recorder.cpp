@@ -17,31 +17,42 @@ using ir::StepKind;
 
 namespace {
 
-// No collections by count, in a way that the program does not see: the collector stays enabled.
+// No collections by count while any thread records, in a way that the program does not see: the
+// collector stays enabled.
 class CollectorPause {
  public:
-  CollectorPause() : before_(call("get_threshold", nullptr)) {
+  CollectorPause() {
+    if (recordings()++) return;
     static PyObject* never = Py_BuildValue("(iii)", INT_MAX, 10, 10);
-    if (before_) call("set_threshold", never);
+    before() = call("get_threshold", nullptr);
+    if (before()) call("set_threshold", never);
     PyErr_Clear();
   }
   ~CollectorPause() {
+    if (--recordings()) return;
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     Ref now = call("get_threshold", nullptr);
     bool ours = now && PyLong_AsLong(PyTuple_GET_ITEM(now.get(), 0)) == INT_MAX;
-    if (ours && before_) call("set_threshold", before_.get());
+    if (ours && before()) call("set_threshold", before().get());
     PyErr_Clear();
     PyErr_Restore(type, value, traceback);
   }
 
  private:
+  static size_t& recordings() {
+    static size_t count = 0;
+    return count;
+  }
+  static Ref& before() {
+    static auto* threshold = new Ref();
+    return *threshold;
+  }
   static Ref call(const char* name, PyObject* args) {
     Ref gc = cpython::importModule("gc");
     Ref function = gc ? Ref::steal(PyObject_GetAttrString(gc.get(), name)) : Ref();
     return function ? Ref::steal(PyObject_CallObject(function.get(), args)) : Ref();
   }
-  Ref before_;
 };
 
 }  // namespace
@@ -111,6 +122,8 @@ void Recorder::emit(ir::Event event) {
   event.site = site();
   if (ir::mayStop(event) && committing_ && ops_->reshapedFresh())
     return refuse("reshaped_in_place", "before a point where the program may go another way");
+  if (ir::mayStop(event) && committing_ && keptFresh_)
+    return refuse("kept_by_graph", "before a point where the program may go another way");
   // From the first event on that cannot be taken back, a replay that stops has to hand on what
   // lives.
   committing_ |= ir::cannotBeTakenBack(event);

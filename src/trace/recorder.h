@@ -131,7 +131,7 @@ class Recorder final : public Operations, public aten::OpSink {
   };
   using Invoke = std::function<PyObject*()>;
   // What an opaque call may do (the flags of ir::Event).
-  enum class OpaqueKind { Unknown, Known, Output };
+  enum class OpaqueKind { Unknown, Known, Output, Keeps };
 
   // --- recorder.cpp: the door's lock
   bool active() const { return active_; }
@@ -180,6 +180,7 @@ class Recorder final : public Operations, public aten::OpSink {
                                     bool* found);
   PyObject* tensorAttr(PyObject* tensor, PyObject* name);
   int storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value);
+  bool isEvaluatedWrite(PyTypeObject* type, PyObject* value);
   bool beforeAttrWrite(PyObject* object, PyObject* name, PyObject* value);
   bool beforeClassWrite(PyObject* type, PyObject* name);
   void afterAttrWrite(PyObject* object, PyObject* name, PyObject* value);
@@ -223,16 +224,31 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callApart(const Invoke& invoke);
   PyObject* callForeign(PyObject* function, std::initializer_list<PyObject*> operands);
   OpaqueKind foreignKind(PyObject* const* operands, size_t count) const;
+  OpaqueKind opaqueKind(const Callee& model, PyObject* first) const;
   bool anyForeign(const Arguments& args) const;
   cpython::Ref noteResult(ir::Event event, cpython::Ref result);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
   bool passesTensors(const ir::Event& event) const;
-  void escape();
+  bool escape();  // whether there was any such object
+
+  // --- function_calls.cpp, hooks.cpp
+  struct FunctionRun;
+  PyObject* callFunction(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  void describeKept(ir::Event& event, std::initializer_list<PyObject*> parts);
+  cpython::Ref takeFunction(const FunctionRun& run);
+  void noteFunctionResult(FunctionRun& run, PyObject* result);
+  PyObject* callHook(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callSavedHooks(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* callGenerator(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  PyObject* readGradFn(PyObject* tensor, common::SourceId source, PyObject* name);
+  PyObject* callRetainGrad(const Arguments& args, const Invoke& invoke);
 
   // --- calls.cpp, call_models.cpp
   PyObject* callAfterRefusal(const Invoke& invoke);
   void stop();
   static PyObject* callSkipped(const Invoke& invoke);
+  PyObject* callPython(PyObject* first, const Invoke& invoke);
+  PyObject* callAutocastClear(const Invoke& invoke);
   PyObject* callReading(PyObject* callee, const Callee& model, const Arguments& args,
                         const Invoke& invoke);
   PyObject* callBackward(PyObject* callee, const Arguments& args, const Invoke& invoke);
@@ -309,6 +325,10 @@ class Recorder final : public Operations, public aten::OpSink {
   std::unordered_map<PyObject*, cpython::Ref> withGradient_;
   int64_t epoch_ = 0;        // events up to the last call that may have changed anything
   bool committing_ = false;  // an event has been recorded that cannot be taken back
+  int savedHooks_ = 0;       // pairs of default hooks for saved tensors that replays set too
+  bool keptFresh_ = false;   // autograd's graph holds a mutable object that was made in the call
+  std::unordered_set<PyObject*>
+      kept_;  // objects that calls gave which change autograd's graph only
   std::unordered_set<PyObject*>
       outside_;  // audit: all objects the garbage collector tracked at the start
   std::vector<PyObject*> identified_;         // objects from outside whose address was asked for

@@ -108,6 +108,13 @@ void Recorder::noteTensor(SourceId source, PyObject* tensor) {
     return refuse("unguardable",
                   "a tensor made in this call was found at a place that was not seen "
                   "to be written");
+  // Another tensor was there before something unknown ran: this is the place as it is now.
+  ir::Source now = trace().sources[source.index()];
+  if (now.since < epoch_) {
+    now.since = epoch_;
+    source = SourceId(trace().sources.size());
+    trace().sources.push_back(now);
+  }
   common::ValueId value = ops_->addInput(tensor, source);
   provenance_.remember(tensor, source);
   ir::Event event;

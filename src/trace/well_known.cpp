@@ -93,7 +93,8 @@ bool WellKnown::isPinnableType(PyTypeObject* type) const {
     result = module && PyUnicode_Check(module.get()) &&
              PyUnicode_CompareWithASCIIString(module.get(), "typing") == 0;
   }
-  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE && !result) return false;  // may be freed: not cached
+  // One that may be freed is not remembered: another class may come to lie at its address.
+  if (type->tp_flags & Py_TPFLAGS_HEAPTYPE) return result;
   return pinnable[type] = result;
 }
 

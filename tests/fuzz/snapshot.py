@@ -179,7 +179,8 @@ class Snapshot:
 
 def is_composed_constant(value: Any) -> bool:
     return isinstance(value, (tuple, frozenset, range, slice)) and all(
-        type(v) in ATOMS or type(v) is float or is_composed_constant(v) for v in parts(value)
+        type(v) in ATOMS or type(v) is float or v is Ellipsis or is_composed_constant(v)
+        for v in parts(value)
     )
 
 

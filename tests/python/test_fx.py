@@ -170,6 +170,7 @@ def test_backends_are_listed_own_first():
     assert "glowplug" not in listed
 
 
+@pytest.mark.unverified("the original has no backend that could raise")
 def test_an_error_of_the_backend_comes_through(same):
     def failing(module, examples):
         raise RuntimeError("no such kernel")

@@ -79,7 +79,7 @@ def reductions(x, s, b):
         h / total,
         h.mean(-1),
         h.amax(-1, keepdim=True) - h.amin(-1, keepdim=True),
-        (x + b).sum(-1),
+        (x + b).square().sum(-1),
     )
 
 

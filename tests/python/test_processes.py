@@ -1,6 +1,9 @@
 """Processes, signals and exits: a call may be interrupted anywhere, and later calls are right."""
 
 import gc
+import inspect
+import itertools
+import logging
 import multiprocessing
 import os
 import signal
@@ -238,6 +241,38 @@ def test_signals_all_the_time(effects: bool, interrupts: None, same: Any) -> Non
     assert interrupted == sum(seen)
     assert bool(interrupted) is not effects
     same(expected, compiled(x))
+
+
+@pytest.mark.parametrize("kind", ["limit", "refusal"])
+def test_an_interrupt_while_an_entry_says_why_it_stays_eager(kind: str, same: Any) -> None:
+    class Interrupting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+            raise KeyboardInterrupt
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        if kind == "refusal":
+            inspect.currentframe().f_locals
+            x = x * next(numbers)
+        return x * 2
+
+    said: list[str] = []
+    numbers = itertools.repeat(1)
+    compiled = glowplug.compile(f, options={"max_traces": 1})
+    handler, log = Interrupting(), logging.getLogger("glowplug")
+    log.addHandler(handler)
+    try:
+        interrupts = 0
+        for n in (2, 3, 4, 5):
+            x = torch.ones(n)
+            try:
+                same(f(x), compiled(x))
+            except KeyboardInterrupt:
+                interrupts += 1
+    finally:
+        log.removeHandler(handler)
+    assert len(said) == interrupts == 1
+    same(f(torch.ones(6)), compiled(torch.ones(6)))
 
 
 def test_raise_signal_inside_the_call(interrupts: None, same: Any) -> None:

@@ -204,6 +204,21 @@ TEST(Replay, WarningsReachPython) {
   EXPECT_TRUE(Python::truth("eager == [(w.category, str(w.message)) for w in seen]"));
 }
 
+TEST(Replay, WarningsWaitWhileTheProgramMayStartAgain) {
+  Python::run(kWarning);
+  Recorded recorded;
+  Python::run(
+      "w = warnings.catch_warnings(record=True); w.__enter__(); warnings.simplefilter('always')");
+  recorded.record("f", "a");
+  Python::run("warnings.simplefilter('error')");
+  recorded.warnAtOnce = false;
+  EXPECT_TRUE(recorded.replay("a"));
+  EXPECT_FALSE(recorded.warned);
+  std::string error = Python::takeError();
+  Python::run("w.__exit__(None, None, None)");
+  EXPECT_EQ(error.rfind("UserWarning: ", 0), 0u) << error;
+}
+
 TEST(Replay, WarningTurnedIntoErrorStopsAtItsOperator) {
   Python::run(kWarning);
   Recorded recorded;

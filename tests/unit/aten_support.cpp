@@ -93,10 +93,12 @@ Ref Recorded::replay(const std::string& inputList) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     values.setTensor(inputs[i], PyList_GET_ITEM(list.get(), static_cast<Py_ssize_t>(i)));
   }
+  if (warnAtOnce) values.passWarningsOn();
   StateRestore restore;
   status = program.run(values, 0, trace.events.size(), &failed);
   if (status != OpProgram::Done) return {};
   restore.dismiss();
+  warned = values.passWarningsOn();
   Ref flat = Ref::steal(PyList_New(0));
   for (ValueId id : results) {
     Ref object = id.valid() ? Ref::steal(values.object(id)) : Ref::borrow(Py_None);

@@ -30,6 +30,8 @@ class Recorded : public OpSink {
   // Runs the recorded operators on other inputs; the flat list of results, or nothing with an error
   // set or `status` telling why.
   Ref replay(const std::string& inputs);
+  bool warnAtOnce = true;  // as after a write; else warnings wait until the end
+  bool warned = true;      // what waited until the end raised nothing
 
   void onOp(ir::Event event) override { trace.events.push_back(std::move(event)); }
   void onScalar(ValueId value, PyObject* scalar) override;

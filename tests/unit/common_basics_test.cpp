@@ -62,7 +62,7 @@ TEST_F(Logs, UnknownChannelsAreNamedAndTheOthersCount) {
   EXPECT_EQ(
       setLogs("plans,guardz,,x"),
       "unknown channel 'guardz', 'x'; there are all, guards, recompiles, breaks, graphs, plans, "
-      "events, calls");
+      "events, native, calls");
   EXPECT_TRUE(logs(Channel::Plans));
   EXPECT_EQ(setLogs("all"), "");
   EXPECT_TRUE(logs(Channel::Calls));
@@ -82,8 +82,8 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
     EXPECT_EQ(options.set(option.name, std::to_string(option.value)), "");
     EXPECT_EQ(options, Options());
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit", "verify"}));
+  EXPECT_EQ(names, (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit",
+                                          "verify", "native", "noop", "dce", "fuse", "cse"}));
 }
 
 TEST(OptionTable, SetFromText) {
@@ -100,7 +100,7 @@ TEST(OptionTable, ErrorsNameTheOptionAndChangeNothing) {
   Options options;
   EXPECT_EQ(options.set("fast_mathz", "1"),
             "unknown option 'fast_mathz'; known options: max_traces, max_events, max_forks, "
-            "verify, audit");
+            "verify, audit, native, noop, dce, fuse, cse");
   EXPECT_EQ(options.set("max_traces", "0"),
             "option 'max_traces' must be a whole number from 1 to 64, not '0'");
   for (const char* bad : {"", "3.5", "x", " 3", "3 ", "99999999999999999999", "65"}) {

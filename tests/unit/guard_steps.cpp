@@ -449,8 +449,8 @@ TEST_F(GuardTest, FetchesWhatIsWanted) {
   for (int round = 0; round < 4; round++) {
     expectHolds(trace, call);
     ASSERT_EQ(fetched.size(), 2u);
-    EXPECT_EQ(fetched[0], py.eval("a.l[0]").get());
-    EXPECT_EQ(fetched[1], x.get());
+    EXPECT_EQ(fetched[0].get(), py.eval("a.l[0]").get());
+    EXPECT_EQ(fetched[1].get(), x.get());
     py.run("a.l[0] = object()");
   }
   py.run("a.l.clear()");

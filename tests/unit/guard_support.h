@@ -188,7 +188,7 @@ class GuardTest : public ::testing::Test {
     if (!expected.empty()) EXPECT_EQ(failure->expected, expected);
     if (!found.empty()) EXPECT_EQ(failure->found, found);
   }
-  std::vector<PyObject*> fetched;
+  std::vector<Ref> fetched;
 };
 
 }  // namespace glowplug::guard::testing

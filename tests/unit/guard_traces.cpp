@@ -70,7 +70,7 @@ TEST_F(GuardTest, ACounterThatEveryCallWrites) {
   for (int i = 0; i < 100; i++) {
     py.run("a.calls += 1; a.cache = [a.calls]");
     ASSERT_EQ(tree.match(call.call(), fetched), trace);
-    EXPECT_EQ(fetched.at(0), py.eval("a.cache").get());
+    EXPECT_EQ(fetched.at(0).get(), py.eval("a.cache").get());
   }
   py.run("a.cache = []");
   expectFails(trace, call, "L.self.cache", "length 1", "length 0");
@@ -95,7 +95,7 @@ TEST_F(GuardTest, DictsInTurn) {
     if (i % 7 == 6) py.run("e['k'] = [2]");
     bool expected = py.truth("h.d['k'] == [1]");
     EXPECT_EQ(tree.holds(trace, call.call(), fetched), expected) << i;
-    if (expected) EXPECT_EQ(fetched.at(0), py.eval("h.d['k']").get());
+    if (expected) EXPECT_EQ(fetched.at(0).get(), py.eval("h.d['k']").get());
     EXPECT_EQ(tree.holds(trace, call.call(), fetched), expected) << i;
     py.run("e['k'] = [1]");
   }

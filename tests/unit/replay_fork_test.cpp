@@ -230,7 +230,7 @@ TEST(Fork, JoinedWhileAnotherThreadRuns) {
   Python::set("want", program.call("[-x, l]").get());
   other.plan();
   Ref arguments = Python::eval("[-x, l]");
-  PyObject* fetched[] = {PyList_GET_ITEM(arguments.get(), 0)};
+  std::vector<Ref> fetched = {Ref::borrow(PyList_GET_ITEM(arguments.get(), 0))};
   std::atomic<int> good{0};
   std::thread runner([&] {
     PyGILState_STATE gil = PyGILState_Ensure();

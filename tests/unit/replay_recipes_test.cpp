@@ -271,7 +271,7 @@ TEST(Recipe, FailsCleanlyWithoutMemory) {
     std::unique_ptr<Suspended> suspended;
     Plan& plan = program.plan();
     Ref done = Ref::steal(PyObject_CallFunctionObjArgs(set.get(), at.get(), after.get(), nullptr));
-    Outcome outcome = plan.run(guard::Call(), nullptr, suspended);
+    Outcome outcome = plan.run(guard::Call(), {}, suspended);
     Ref undone = Ref::steal(PyObject_CallNoArgs(remove.get()));
     ASSERT_FALSE(PyErr_Occurred());
     if (outcome.kind == Outcome::Kind::Retry) {

@@ -299,11 +299,11 @@ Plan& Program::plan() {
   return *plan_;
 }
 
-std::vector<PyObject*> Program::fetch(PyObject* arguments) {
-  std::vector<PyObject*> fetched;
+std::vector<Ref> Program::fetch(PyObject* arguments) {
+  std::vector<Ref> fetched;
   for (SourceId source : plan().wanted())
-    fetched.push_back(
-        PyList_GET_ITEM(arguments, static_cast<Py_ssize_t>(trace.sources[source.index()].index)));
+    fetched.push_back(Ref::borrow(
+        PyList_GET_ITEM(arguments, static_cast<Py_ssize_t>(trace.sources[source.index()].index))));
   return fetched;
 }
 
@@ -328,14 +328,14 @@ guard::Call callOf(PyObject* list) {
 Ref Program::call(const std::string& arguments) {
   Ref list = Python::eval(arguments);
   suspended.reset();
-  Outcome ended = plan().run(callOf(list.get()), fetch(list.get()).data(), suspended);
+  Outcome ended = plan().run(callOf(list.get()), fetch(list.get()), suspended);
   return done(ended);
 }
 
 Ref Program::resume(const std::string& arguments, Program& stopped) {
   Ref list = Python::eval(arguments);
   suspended = std::move(stopped.suspended);
-  Outcome ended = plan().resume(callOf(list.get()), fetch(list.get()).data(), suspended);
+  Outcome ended = plan().resume(callOf(list.get()), fetch(list.get()), suspended);
   return done(ended);
 }
 

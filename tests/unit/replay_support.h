@@ -76,7 +76,7 @@ class Program : public aten::OpSink {
   RecipeId composed(RecipeId id, PyObject* object);
   RecipeId parts(RecipeId id, std::initializer_list<PyObject*> objects);
   RecipeId instance(RecipeId id, PyObject* object);
-  std::vector<PyObject*> fetch(PyObject* arguments);
+  std::vector<Ref> fetch(PyObject* arguments);
   Ref done(Outcome outcome);
 
   std::unique_ptr<aten::OpRecorder> recorder_;
