@@ -6,8 +6,11 @@ eager speed and is recorded while it runs; later calls replay the recording behi
 Nothing here holds semantics: what a program means is decided in the extension ``glowplug._C``.
 """
 
+import atexit as _atexit
+
 import torch as _torch  # noqa: F401  (the extension needs torch's libraries loaded)
 
+from . import _C
 from ._backends import list_backends, register_backend
 from ._compile import compile
 from ._control import disable, is_compiling, set_stance
@@ -19,6 +22,7 @@ from ._torch_backend import register_if_loaded as _register_if_loaded
 __version__ = "0.1.0"
 
 _register_if_loaded()
+_atexit.register(_C.stop_background)
 
 __all__ = [
     "BreakReason",

@@ -52,19 +52,30 @@ class OperatorFate:
         op: name of the ATen operator.
         site: source line.
         kernel: number of the kernel in its recording that computes it; -1 for none.
+        packed: oneDNN computes it with a weight packed once.
         removed: it need not run.
-        reason: why ATen runs it; empty if a kernel computes it.
+        reason: why ATen runs it; empty otherwise.
     """
 
     op: str
     site: str
     kernel: int
+    packed: bool
     removed: bool
     reason: str
 
     def __str__(self) -> str:
-        how = f"kernel {self.kernel}" if self.kernel >= 0 else f"ATen ({self.reason})"
-        return f"{self.op}: {'left out' if self.removed else how}  [{self.site}]"
+        how = f"ATen ({self.reason})"
+        if self.kernel >= 0:
+            how = f"kernel {self.kernel}"
+        elif self.packed or self.removed:
+            how = "packed weight" if self.packed else "left out"
+        return f"{self.op}: {how}  [{self.site}]"
+
+    @property
+    def by_aten(self) -> bool:
+        """ATen runs it as in tier 1."""
+        return self.kernel < 0 and not self.packed and not self.removed
 
 
 @dataclass(frozen=True)
@@ -149,7 +160,7 @@ class Explanation:
     def _native_lines(self) -> list[str]:
         if not self.native and not self.native_failures:
             return []
-        aten = [fate for fate in self.native if fate.kernel < 0 and not fate.removed]
+        aten = [fate for fate in self.native if fate.by_aten]
         lines = [
             f"Native Code: {len(self.kernels)} kernels for "
             f"{len(self.native) - len(aten)} of {len(self.native)} operators"
@@ -206,7 +217,8 @@ def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
 
 
 def _operators(report: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{**fate, "removed": bool(fate["removed"])} for fate in report["operators"]]
+    flags = ("packed", "removed")
+    return [{**fate, **{flag: bool(fate[flag]) for flag in flags}} for fate in report["operators"]]
 
 
 def refusal_text(refusal: dict[str, str]) -> str:

@@ -7,6 +7,7 @@
 // tensor got another layout behind the guards' back, or carries a tangent of forward-mode
 // differentiation), the operators themselves run in the kernel's place.
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -35,7 +36,14 @@ bool hasTangent(const at::Tensor& tensor) {
   return meta != nullptr && meta->fw_grad(0, tensor).defined();
 }
 
-bool isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded, c10::ScalarType dtype) {
+void inParallel(int64_t count, KernelCode::Body body, void* context) {
+  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { body(context, begin, end); });
+}
+
+}  // namespace
+
+bool OpProgram::Impl::isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded,
+                                   c10::ScalarType dtype) {
   if (!slot.isTensor()) return false;
   const c10::TensorImpl& impl = *slot.unsafeToTensorImpl();
   if (impl.has_symbolic_sizes_strides() || impl.layout() != c10::Layout::Strided) return false;
@@ -46,12 +54,6 @@ bool isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded, c10::Sc
   if (keys.has(c10::DispatchKey::Conjugate) || keys.has(c10::DispatchKey::Negative)) return false;
   return !hasTangent(slot.toTensor());
 }
-
-void inParallel(int64_t count, KernelCode::Body body, void* context) {
-  at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { body(context, begin, end); });
-}
-
-}  // namespace
 
 std::vector<std::vector<common::ValueId>> OpProgram::Impl::deferred(
     std::vector<std::vector<common::ValueId>> lastUses) const {
@@ -130,8 +132,7 @@ bool OpProgram::Impl::runKernel(const Kernel& kernel, torch::jit::Stack& stack,
   }
   for (size_t i = 0; i < call.outputs.size(); ++i) {
     const KernelTensor& output = call.outputs[i];
-    at::Tensor made =
-        at::empty_strided(output.sizes, output.strides, at::TensorOptions().dtype(kernel.makes[i]));
+    at::Tensor made = at::detail::empty_strided_cpu(output.sizes, output.strides, kernel.makes[i]);
     buffers.push_back(made.data_ptr());
     slots[output.value.index()] = std::move(made);
   }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,23 @@ struct KernelCall {
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 
+class PackedWeight;
+
+// A linear layer through oneDNN with a packed weight, in the place of its operator.
+struct LinearCall {
+  size_t event = 0;
+  KernelTensor x, weight;
+  std::optional<KernelTensor> bias;
+  common::ValueId result;
+  std::string epilogue = "none", algorithm;  // oneDNN's names
+  std::shared_ptr<const PackedWeight> packed;
+  // How often the operator ran instead.
+  std::shared_ptr<std::atomic<uint64_t>> mismatches;
+};
+
 struct NativeCode {
   std::vector<KernelCall> calls;
+  std::vector<LinearCall> linears;
   std::vector<size_t> removed;  // events that need not run
 };
 

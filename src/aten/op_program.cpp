@@ -29,7 +29,9 @@ OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
     : impl_(std::make_unique<Impl>(trace, table.impl(), std::move(native))) {
   const auto uses = impl_->native ? impl_->deferred(lastUses) : lastUses;
   impl_->compile(uses);
-  if (impl_->native) impl_->compileKernels(uses);
+  if (!impl_->native) return;
+  impl_->compileKernels(uses);
+  impl_->compileLinears();
 }
 
 OpProgram::~OpProgram() = default;
@@ -208,6 +210,8 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
   if (step.kind == Step::Kind::Skip) return true;
   if (step.kind == Step::Kind::Kernel) {
     if (!runKernel(kernels[step.kernel], stack, slots)) return false;
+  } else if (step.kind == Step::Kind::Linear) {
+    if (!runLinear(linears[step.kernel], stack, slots)) return false;
   } else if (step.kind != Step::Kind::Dropping) {
     stack.clear();
     for (uint32_t i = step.arguments; i < step.argumentsEnd; ++i) {

@@ -34,7 +34,7 @@ struct OpProgram::Impl {
   };
 
   struct Step {
-    enum class Kind : uint8_t { Skip, Operator, Lift, State, Kernel, Dropping };
+    enum class Kind : uint8_t { Skip, Operator, Lift, State, Kernel, Linear, Dropping };
     Kind kind = Kind::Skip;
     bool changesFields = false;  // see OpTraits::changesFields
     bool writesInput = false;
@@ -45,7 +45,7 @@ struct OpProgram::Impl {
     uint32_t lengths = 0, lengthsEnd = 0;      // into lengths
     uint32_t drops = 0, dropsEnd = 0;          // into drops
     ir::StateChange state;
-    uint32_t kernel = 0;  // into kernels
+    uint32_t kernel = 0;  // into kernels, or linears
   };
 
   // A call of machine code, and the operators that it stands for.
@@ -54,6 +54,15 @@ struct OpProgram::Impl {
     std::vector<c10::ScalarType> reads, makes;
     std::vector<Step> plain;
   };
+
+  struct Linear {
+    const LinearCall* call;
+    Step plain;
+  };
+  using LinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
+                                     const std::optional<at::Tensor>&, std::string_view,
+                                     c10::List<std::optional<at::Scalar>>,
+                                     std::optional<std::string_view>);
 
   Impl(const ir::Trace& trace, OpTable::Impl& table, std::shared_ptr<const NativeCode> native)
       : trace(trace), table(table), native(std::move(native)) {}
@@ -69,7 +78,14 @@ struct OpProgram::Impl {
       std::vector<std::vector<common::ValueId>> lastUses) const;
   void compileKernels(const std::vector<std::vector<common::ValueId>>& lastUses);
   void addDrops(const std::vector<common::ValueId>& values, Step& step);
+  static bool isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded,
+                           c10::ScalarType dtype);
   bool runKernel(const Kernel& kernel, torch::jit::Stack& stack,
+                 std::vector<c10::IValue>& slots) const;
+
+  // linear_step.cpp
+  void compileLinears();
+  bool runLinear(const Linear& linear, torch::jit::Stack& stack,
                  std::vector<c10::IValue>& slots) const;
 
   void push(torch::jit::Stack& stack, std::vector<c10::IValue>& slots,
@@ -86,6 +102,8 @@ struct OpProgram::Impl {
   const std::shared_ptr<const NativeCode> native;  // may be null
   std::vector<Step> steps;                         // one an event
   std::vector<Kernel> kernels;
+  std::vector<Linear> linears;
+  std::optional<c10::TypedOperatorHandle<LinearSignature>> linearOp;
   std::vector<Argument> arguments, items;
   std::vector<c10::IValue> constants;  // copies: the table may grow while this runs
   std::vector<uint32_t> results, drops;

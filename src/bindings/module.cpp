@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include "aten/unversioned.h"
 #include "bindings/entry_object.h"
 #include "bindings/evaluate.h"
 #include "bindings/verify.h"
@@ -48,6 +49,14 @@ PyObject* reset(PyObject*, PyObject*) {
 PyObject* wait(PyObject*, PyObject*) {
   Py_BEGIN_ALLOW_THREADS;
   engine::waitForJobs();
+  Py_END_ALLOW_THREADS;
+  Py_RETURN_NONE;
+}
+
+// Before Python is finalised: a job may hold a tensor, whose end needs the GIL.
+PyObject* stopBackground(PyObject*, PyObject*) {
+  Py_BEGIN_ALLOW_THREADS;
+  engine::stopJobs();
   Py_END_ALLOW_THREADS;
   Py_RETURN_NONE;
 }
@@ -110,6 +119,8 @@ PyMethodDef functions[] = {
     {"reset", reset, METH_NOARGS,
      "reset(): all entries forget their traces; counters are set to 0"},
     {"wait", wait, METH_NOARGS, "wait(): until no compilation waits or runs in the background"},
+    {"stop_background", stopBackground, METH_NOARGS,
+     "stop_background(): no compilation runs or will run in this process"},
     {"compile_times", compileTimes, METH_NOARGS, "compile_times() -> [(phase, seconds, count)]"},
     {"set_stance", setStance, METH_O, "set_stance(name)"},
     {"is_recording", isRecording, METH_NOARGS, "is_recording() -> bool: on this thread"},
@@ -135,6 +146,7 @@ PyMODINIT_FUNC PyInit__C() {
       bindings::addEvaluateFunctions(module.get()) < 0 ||
       bindings::addVerifyFunctions(module.get()) < 0)
     return nullptr;
+  aten::hearOfUnversioned();
   trace::wellKnown();
   trace::prepareCallees();
   return module.release();

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdlib>
 #include <deque>
@@ -47,6 +48,10 @@ class Worker {
     if (thread_.joinable()) thread_.join();
   }
 
+  // Held while a job runs: fork() waits for it, since a child would find LLVM's locks as the thread
+  // left them.
+  std::timed_mutex& busy() { return busy_; }
+
  private:
   void work() {
     std::unique_lock held(lock_);
@@ -57,7 +62,10 @@ class Worker {
       jobs_.pop_front();
       running_ = true;
       held.unlock();
-      if (job) runOne(*job);
+      if (job) {
+        const std::lock_guard busy(busy_);
+        runOne(*job);
+      }
       job.reset();
       held.lock();
       running_ = false;
@@ -75,6 +83,7 @@ class Worker {
   }
 
   std::mutex lock_;
+  std::timed_mutex busy_;
   std::condition_variable changed_;
   std::deque<std::weak_ptr<Job>> jobs_;
   std::thread thread_;
@@ -85,6 +94,19 @@ class Worker {
 std::mutex workerLock;
 Worker* worker = nullptr;
 pid_t owner = 0;
+bool heldForFork = false;
+
+// A child must not find a lock held by a thread that it does not have. The child's own worker is
+// made anew; the old one is left alone.
+void beforeFork() {
+  workerLock.lock();
+  // Not for ever: a job may wait for the GIL, which the thread that forks holds.
+  heldForFork = owner == getpid() && worker->busy().try_lock_for(std::chrono::seconds(5));
+}
+void afterFork() {
+  if (heldForFork) worker->busy().unlock();
+  workerLock.unlock();
+}
 
 // Never destroyed: in a child process its thread does not exist, and its lock may be held.
 Worker& current() {
@@ -95,9 +117,7 @@ Worker& current() {
   owner = getpid();
   if (first) {
     std::atexit([] { current().stop(); });
-    // A child must not find the lock held by a thread that it does not have.
-    pthread_atfork([] { workerLock.lock(); }, [] { workerLock.unlock(); },
-                   [] { workerLock.unlock(); });
+    pthread_atfork(&beforeFork, &afterFork, &afterFork);
   }
   return *worker;
 }
@@ -106,6 +126,7 @@ Worker& current() {
 
 void enqueue(const std::weak_ptr<Job>& job) { current().enqueue(job); }
 void waitForJobs() { current().wait(); }
+void stopJobs() { current().stop(); }
 void cancelJobs() { current().cancel(); }
 
 }  // namespace glowplug::engine

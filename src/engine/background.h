@@ -23,4 +23,7 @@ void waitForJobs();
 // Forgets the jobs that have not begun.
 void cancelJobs();
 
+// Forgets them, waits for the one that runs, and takes no more. Not with the GIL held.
+void stopJobs();
+
 }  // namespace glowplug::engine

@@ -143,6 +143,7 @@ Ref nativeDict(const CompiledTrace& trace) {
     dict.set("op", trace.recording->ops.operatorName(event.op));
     dict.set("site", siteText(t, event.site));
     dict.set("kernel", kernel ? static_cast<int64_t>(fate.kernel) : -1);
+    dict.set("packed", static_cast<int64_t>(fate.kind == OperatorFate::Kind::Packed));
     dict.set("removed", static_cast<int64_t>(fate.kind == OperatorFate::Kind::Removed));
     dict.set("reason", fate.reason ? common::info(*fate.reason).id : "");
     operators.add(dict.take());

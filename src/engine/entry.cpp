@@ -485,7 +485,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     // Both are sides of a branch now.
     if (!std::exchange(other->fork, true)) counters().add(Stat::forks);
     compiled->fork = true;
-    compileNative(*other);  // it may have to keep more than it did
+    compileNative(*other, call);  // it may have to keep more than it did
   }
   group->traces.push_back(compiled);
   logTrace(name_, *compiled);
@@ -496,7 +496,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     counters().add(Stat::ops_recorded, segment.operators);
   if (compiled->fork) counters().add(Stat::forks);
   for (const Refusal& broken : compiled->breaks) counters().addBreak(broken.reason);
-  compileNative(*compiled);
+  compileNative(*compiled, call);
   if (backend_.lower) {
     Objects fetched;
     group->guards.holds(compiled->number, call, fetched);
@@ -511,10 +511,17 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
 }
 
 // In the background; until it is done the plan runs as it is.
-void Entry::compileNative(CompiledTrace& trace) {
+void Entry::compileNative(CompiledTrace& trace, const guard::Call& call) {
   if (backend_.name != "native" || backend_.lower || !options_.native) return;
   int64_t start = now();
-  trace.native = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_);
+  Objects fetched;
+  const bool known = groupOfThread()->guards.holds(trace.number, call, fetched);
+  const auto tensorOf = [&](common::ValueId value) -> PyObject* {
+    const int32_t index = trace.plan->inputIndex(value);
+    return known && index >= 0 ? fetched[static_cast<size_t>(index)].get() : nullptr;
+  };
+  trace.native = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_,
+                                             tensorOf, trace.native.get());
   enqueue(trace.native);
   addPhaseTime("graph", static_cast<double>(now() - start) * 1e-9);
 }

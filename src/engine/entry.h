@@ -86,7 +86,7 @@ class Entry {
   PyObject* install(const std::shared_ptr<trace::Recording>& recording, const guard::Call& call,
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
   PyObject* refused(const common::Refusal& refusal, cpython::Ref result);
-  void compileNative(CompiledTrace& trace);
+  void compileNative(CompiledTrace& trace, const guard::Call& call);
   void lowerSegments(CompiledTrace& trace, const Objects& fetched);
   // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had
   // matched.

@@ -113,18 +113,19 @@ std::vector<std::shared_ptr<const CompiledKernel>> compileAll(std::vector<lower:
   return out;
 }
 
-aten::KernelTensor tensorOf(const opt::Graph& graph, common::ValueId id) {
+aten::KernelTensor kernelTensor(const opt::Graph& graph, common::ValueId id) {
   const opt::TensorType& type = *graph.type(id);
   return {id, type.dtype, type.sizes, type.strides};
 }
 
-OperatorFate fateOf(const Node& node, size_t firstKernel) {
+OperatorFate fateOf(const Node& node, size_t firstKernel, bool packed) {
   if (node.state == Node::State::Removed) {
     return {node.event, OperatorFate::Kind::Removed, 0, {}};
   }
   if (node.state == Node::State::Grouped) {
     return {node.event, OperatorFate::Kind::Kernel, firstKernel + node.group, {}};
   }
+  if (packed) return {node.event, OperatorFate::Kind::Packed, 0, {}};
   return {node.event, OperatorFate::Kind::Aten, 0, node.reason};
 }
 
@@ -143,7 +144,8 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 }  // namespace
 
 NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
-                     const common::Options& options)
+                     const common::Options& options, const TensorOf& tensorOf,
+                     const NativeJob* before)
     : name_(std::move(name)), slot_(plan.nativeSlot()) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {
@@ -151,6 +153,11 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
   for (const auto& [on, pass] : switches) {
     if (!on) without_.push_back(pass);
   }
+  const bool ownOperators =
+      std::any_of(trace.events.begin(), trace.events.end(), [&](const ir::Event& event) {
+        return event.kind == ir::EventKind::Op && recording.ops.isOwn(event.op);
+      });
+  if (before) weights_ = before->weights_;
   for (size_t s = 0; s < plan.segments().size(); ++s) {
     const replay::Segment& segment = plan.segments()[s];
     // An operator that raises after something was changed leaves values of all that ran before.
@@ -164,6 +171,8 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
         opt::graphOf(trace, segment.begin, end, plan.escapes(s, end), [&](common::OperatorId op) {
           return recording.ops.mayWrite(op) || recording.ops.isOwn(op);
         }));
+    // An operator of ours may make an alias of a weight that has a version counter of its own.
+    if (options.freeze && !before && !ownOperators) findWeights(graphs_.back(), tensorOf);
   }
 }
 
@@ -204,6 +213,7 @@ void NativeJob::compile(NativeReport& report) {
     for (const opt::PassTime& time : opt::runPasses(graph, without_)) {
       addPhaseTime(time.name.data(), time.seconds);
     }
+    addLinears(graph, *code);
     const size_t first = kernels.size();
     for (const opt::Group& group : graph.groups) {
       lower::FusedKernel fused = lower::lowerFused(graph, group);
@@ -221,8 +231,9 @@ void NativeJob::compile(NativeReport& report) {
         graph.nodes[n].state = Node::State::Grouped;
         graph.nodes[n].group = kernels.size() - first;
       }
-      for (const common::ValueId id : group.inputs) call.inputs.push_back(tensorOf(graph, id));
-      for (const common::ValueId id : group.outputs) call.outputs.push_back(tensorOf(graph, id));
+      for (const common::ValueId id : group.inputs) call.inputs.push_back(kernelTensor(graph, id));
+      for (const common::ValueId id : group.outputs)
+        call.outputs.push_back(kernelTensor(graph, id));
       call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
       mismatches_.push_back(call.mismatches);
       code->calls.push_back(std::move(call));
@@ -232,7 +243,10 @@ void NativeJob::compile(NativeReport& report) {
     }
     for (const Node& node : graph.nodes) {
       if (node.state == Node::State::Removed) code->removed.push_back(node.event);
-      if (!node.op.empty()) report.operators.push_back(fateOf(node, first));
+      const bool packed =
+          std::any_of(code->linears.begin(), code->linears.end(),
+                      [&](const aten::LinearCall& call) { return call.event == node.event; });
+      if (!node.op.empty()) report.operators.push_back(fateOf(node, first, packed));
     }
     common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
   }
@@ -243,7 +257,8 @@ void NativeJob::compile(NativeReport& report) {
       code->calls[i].code = std::make_shared<Code>(compiled[i], std::move(sizes[i]));
     }
   }
-  if (!code->calls.empty() || !code->removed.empty()) slot_->put(std::move(code));
+  if (!code->calls.empty() || !code->removed.empty() || !code->linears.empty())
+    slot_->put(std::move(code));
 }
 
 }  // namespace glowplug::engine

@@ -1,10 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "aten/packed_weight.h"
 #include "common/options.h"
 #include "engine/background.h"
 #include "opt/graph.h"
@@ -17,7 +20,7 @@ namespace glowplug::engine {
 // What became of an operator.
 struct OperatorFate {
   size_t event = 0;
-  enum class Kind : uint8_t { Aten, Kernel, Removed } kind = Kind::Aten;
+  enum class Kind : uint8_t { Aten, Kernel, Packed, Removed } kind = Kind::Aten;
   size_t kernel = 0;                     // Kernel: number in the trace
   std::optional<common::Reason> reason;  // Aten
 };
@@ -31,20 +34,27 @@ struct NativeReport {
 
 class NativeJob final : public Job {
  public:
+  // The tensor that a value is from the start, borrowed; null if it is not known.
+  using TensorOf = std::function<PyObject*(common::ValueId)>;
+
+  // With the GIL. `before`: an earlier job of the plan, whose packed weights are taken over.
   NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
-            const common::Options& options);
+            const common::Options& options, const TensorOf& tensorOf, const NativeJob* before);
 
   void run() override;
   // Nothing while it has not been run.
   std::shared_ptr<const NativeReport> report() const;
 
  private:
+  void findWeights(const opt::Graph& graph, const TensorOf& tensorOf);
   void compile(NativeReport& report);
+  void addLinears(opt::Graph& graph, aten::NativeCode& code);
 
   std::string name_;
   std::vector<opt::Graph> graphs_;
   std::vector<OperatorFate> left_;  // operators that are in no graph
   std::vector<std::string_view> without_;
+  std::map<size_t, std::shared_ptr<aten::PackedWeight>> weights_;  // by event of the linear layer
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   std::atomic<std::shared_ptr<const NativeReport>> report_;

@@ -347,6 +347,7 @@ void Plan::Impl::takeNative() {
 }
 
 const std::shared_ptr<NativeSlot>& Plan::nativeSlot() const { return impl_->nativeSlot; }
+int32_t Plan::inputIndex(ValueId value) const { return impl_->inputIndex[value.index()]; }
 size_t Plan::firstCommit() const { return impl_->firstCommit; }
 
 std::vector<bool> Plan::escapes(size_t index, size_t end) const {

@@ -92,6 +92,8 @@ class Plan {
   // Of each value whether it is needed by anything but the operators in events [begin, end) of the
   // segment; joined plans count.
   std::vector<bool> escapes(size_t segment, size_t end) const;
+  // Where in wanted() the object is that is this value from the start; -1 for other values.
+  int32_t inputIndex(common::ValueId value) const;
   // The first event after which the call cannot begin again, or SIZE_MAX.
   size_t firstCommit() const;
   const std::shared_ptr<NativeSlot>& nativeSlot() const;
