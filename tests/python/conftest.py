@@ -9,7 +9,6 @@ import torch
 
 import glowplug
 
-
 VERIFYING = os.environ.get("GLOWPLUG_VERIFY", "0") not in ("", "0")
 
 
