@@ -27,45 +27,44 @@ PackedWeight::PackedWeight(PyObject* tensor, bool transposed, int64_t rows) {
 }
 PackedWeight::~PackedWeight() = default;
 
-std::string PackedWeight::pack() {
+Packing PackedWeight::pack() {
   const std::lock_guard held(impl_->lock);
   return impl_->pack();
 }
 
-int64_t PackedWeight::bytes() const {
-  const auto packed = impl_->packed.load();
-  return packed ? packed->weight.numel() * static_cast<int64_t>(sizeof(float)) : 0;
-}
-
 // A writer moves the version on when it has written: whoever writes while this reads has changed
 // it by the time of the second look, or changes it later, and then current() sees that.
-std::string PackedWeight::Impl::pack() {
+Packing PackedWeight::Impl::pack() {
   const auto held = tensor.lock();
-  if (!held) return "the weight is gone";
+  if (!held) return Packing::Later;
   const at::Tensor weight{held};
   const bool plain = weight.device().is_cpu() && weight.layout() == at::kStrided &&
                      weight.scalar_type() == at::kFloat && weight.dim() == 2;
-  if (!plain || !weight.has_storage()) return "not a plain weight";
-  if (weight.is_inference()) return "an inference tensor has no version";
-  if (!hearsOfUnversioned()) return "writes through .data would go unnoticed";
+  if (!plain || !weight.has_storage()) return Packing::Never;
+  // Inference tensors have no version counter.
+  if (weight.is_inference() || !hearsOfUnversioned()) return Packing::Never;
   const c10::Storage& storage = weight.storage();
   // Memory of a numpy array or a file is written by others.
   if (storage.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) {
-    return "the memory is not torch's own";
+    return Packing::Never;
   }
-  // Who holds the memory besides the weight may have it without the counter.
-  if (storage.use_count() != 1) return "something else holds the weight's memory";
+  // Who holds the memory besides the weight may have it without the counter. It may also be an
+  // operator that runs just now and has made a view of it.
+  if (storage.use_count() != 1) return Packing::Later;
   watchUnversioned(storage.unsafeGetStorageImpl(), dirty);
   const WeightState before(*weight.unsafeGetTensorImpl());
+  const auto earlier = packed.load();
+  if (earlier && earlier->state == before && dirty->load() == HandedOut::Nothing)
+    return Packing::Done;
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   const at::Tensor detached = weight.detach();
   at::Tensor made = reorder((transposed ? detached.t() : detached).contiguous(), rows);
-  if (WeightState(*weight.unsafeGetTensorImpl()) != before) return "the weight is being written";
-  if (dirty->load() != HandedOut::Nothing) return "the weight may be written through .data";
+  if (WeightState(*weight.unsafeGetTensorImpl()) != before) return Packing::Later;
+  if (dirty->load() != HandedOut::Nothing) return Packing::Later;
   packed.store(std::make_shared<const Packed>(std::move(made), before,
                                               weight.storage().getWeakStorageImpl()));
-  return "";
+  return Packing::Done;
 }
 
 at::Tensor PackedWeight::Impl::current(const c10::TensorImpl& weight) {
@@ -88,7 +87,7 @@ at::Tensor PackedWeight::Impl::changed(const c10::TensorImpl& weight) {
   const bool settled = seen && *seen == now && !handedOut;
   seen = now;
   if (!settled || repacks >= kMostRepacks) return {};
-  if (!pack().empty()) return {};
+  if (pack() != Packing::Done) return {};
   ++repacks;
   const auto made = packed.load();
   return made ? made->weight : at::Tensor();

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <string>
 
 // A weight of a linear layer in the layout that oneDNN multiplies by fastest, and whether it is
 // still the weight that was packed.
@@ -16,6 +15,12 @@
 // is not noticed.
 namespace glowplug::aten {
 
+enum class Packing : uint8_t {
+  Done,
+  Later,  // it is written or held by others now; calls try again
+  Never,  // its writers cannot be noticed
+};
+
 class PackedWeight {
  public:
   // `tensor`: a Python tensor, with the GIL; [out, in], or [in, out] if transposed. `rows` of the
@@ -25,9 +30,8 @@ class PackedWeight {
   PackedWeight(const PackedWeight&) = delete;
   PackedWeight& operator=(const PackedWeight&) = delete;
 
-  // On any thread, without the GIL. Otherwise returns why not; the weight may be packed later.
-  std::string pack();
-  int64_t bytes() const;  // of the packed copy, 0 if there is none
+  // On any thread, without the GIL.
+  Packing pack();
 
   struct Impl;
   Impl& impl() const { return *impl_; }

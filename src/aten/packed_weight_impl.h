@@ -50,7 +50,7 @@ struct PackedWeight::Impl {
   // same from one call to the next, is packed again, a few times at most.
   at::Tensor current(const c10::TensorImpl& weight);
   at::Tensor changed(const c10::TensorImpl& weight);
-  std::string pack();
+  Packing pack();
 };
 
 }  // namespace glowplug::aten

@@ -1,8 +1,5 @@
 // Linear layers of a trace: whose weights are packed, and when.
 
-#include <fmt/format.h>
-
-#include "common/log.h"
 #include "engine/native.h"
 #include "opt/linear.h"
 
@@ -38,10 +35,7 @@ void NativeJob::addLinears(opt::Graph& graph, aten::NativeCode& code) {
     node.reason = common::Reason::native_weight;
     const auto weight = weights_.find(node.event);
     if (weight == weights_.end()) continue;
-    if (const std::string problem = weight->second->pack(); !problem.empty()) {
-      common::log(common::Channel::Native, "{}: a weight is not packed: {}", name_, problem);
-      continue;
-    }
+    if (weight->second->pack() == aten::Packing::Never) continue;
     node.reason = {};
     aten::LinearCall call;
     call.event = node.event;

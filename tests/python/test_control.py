@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 import glowplug
+from conftest import NATIVE
 
 
 def plus_one(x):
@@ -124,7 +125,9 @@ def test_compile_times_name_phases():
     assert all(phase.name in text for phase in times)
     glowplug.compile(plus_one)(torch.ones(2))
     later = glowplug.compile_times().since(times)
-    assert {phase.name: phase.runs for phase in later} == {"capture": 1, "build": 1}
+    runs = {phase.name: phase.runs for phase in later}
+    assert runs["capture"] == runs["build"] == 1
+    assert NATIVE or len(runs) == 2
 
 
 def test_wait_returns_at_once():

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import glowplug
+from conftest import equal
 
 SHAPES = [(1, 8), (2, 8), (3, 8), (5, 8)]
 
@@ -244,7 +245,7 @@ def difference(expected: Any, got: Any, path: str) -> str:
     if isinstance(expected, torch.Tensor):
         same = expected.dtype is got.dtype and expected.stride() == got.stride()
         same = same and expected.requires_grad is got.requires_grad
-        same = same and torch.equal(expected, got)
+        same = same and equal(expected, got)
     elif isinstance(expected, dict):
         if list(expected) != list(got):
             return f"{path}: {list(expected)} is not {list(got)}"
