@@ -55,7 +55,7 @@ class Explanation:
         forks: branches on a tensor's value.
         guards: what is checked before a replay.
         record_s: seconds that the recorded call took.
-        refusal: why the call was not recorded, as {"reason", "message", "hint", "detail"}; None when
+        refusal: why the call was not recorded: {"reason", "message", "hint", "detail"}; None when
             it was.
         stays_eager: whether the callable stays eager for that reason; else another call may be
             recorded, as what a program does at its first call it may not do again.
