@@ -9,7 +9,8 @@ namespace {
 
 // As in CPython 3.11's Modules/_functoolsmodule.c, which has no header.
 struct Cache {
-  PyObject_HEAD void* previous;
+  PyObject head;
+  void* previous;
   void* next;
   Py_hash_t hash;
   PyObject* key;
@@ -29,12 +30,14 @@ Py_ssize_t reported(PyObject* cache, const char* field) {
   return number ? PyLong_AsSsize_t(number.get()) : -1;
 }
 
-// Whether the struct is what this interpreter has: asked of a cache with three misses and a hit.
+// Whether the struct is what this interpreter has: asked of a cache with three misses and a hit. It
+// is made by the class, without functools.lru_cache: that is Python, and would be recorded.
 bool structFits() {
   Ref functools = importModule("functools");
-  Ref cache = functools
-                  ? Ref::steal(PyObject_CallMethod(functools.get(), "lru_cache", "O", &PyLong_Type))
-                  : Ref();
+  Ref info = functools ? Ref::steal(PyObject_GetAttrString(functools.get(), "_CacheInfo")) : Ref();
+  Ref cache = info ? Ref::steal(PyObject_CallMethod(functools.get(), "_lru_cache_wrapper", "OiOO",
+                                                    &PyLong_Type, 8, Py_False, info.get()))
+                   : Ref();
   for (int argument : {1, 2, 3, 3}) {
     Ref called = cache ? Ref::steal(PyObject_CallFunction(cache.get(), "i", argument)) : Ref();
     if (!called) return false;
@@ -44,10 +47,8 @@ bool structFits() {
          reported(cache.get(), "hits") == 1 && fields->hits == 1;
 }
 
-PyObject* missedError() {
-  static PyObject* error = PyErr_NewException("glowplug.CacheMissed", PyExc_BaseException, nullptr);
-  return error;
-}
+// Made before it is needed: it must not be made while another error is set.
+PyObject* missedError = nullptr;
 
 PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwnames) {
   PyObject* cache = args[0];
@@ -56,7 +57,7 @@ PyObject* call(PyObject*, PyObject* const* args, Py_ssize_t count, PyObject* kwn
       Ref::steal(PyObject_Vectorcall(cache, args + 1, static_cast<size_t>(count - 1), kwnames));
   if (!result || cacheMisses(cache) == misses) return result.release();
   Ref carried = Ref::steal(PyTuple_Pack(1, result.get()));
-  if (carried && missedError()) PyErr_SetObject(missedError(), carried.get());
+  if (carried) PyErr_SetObject(missedError, carried.get());
   return nullptr;
 }
 
@@ -77,12 +78,14 @@ PyObject* cachedCall() {
   static PyMethodDef definition = {
       "cached_call", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(call)),
       METH_FASTCALL | METH_KEYWORDS, nullptr};
+  if (!missedError)
+    missedError = PyErr_NewException("glowplug.CacheMissed", PyExc_BaseException, nullptr);
   static PyObject* function = PyCFunction_New(&definition, nullptr);
-  return function;
+  return missedError ? function : nullptr;
 }
 
 Ref takeMissedResult() {
-  if (!PyErr_Occurred() || !missedError() || !PyErr_ExceptionMatches(missedError())) return Ref();
+  if (!missedError || !PyErr_Occurred() || !PyErr_ExceptionMatches(missedError)) return Ref();
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);

@@ -350,6 +350,7 @@ void Entry::tooManyTraces() {
   refusal.reason = Reason::too_many_traces;
   refusal.detail =
       fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(), lastMiss_);
+  counters().addRefusal(refusal.reason);
   goEager(std::move(refusal));
 }
 
@@ -360,7 +361,6 @@ void Entry::goEager(Refusal refusal) {
   PyErr_Fetch(&type, &value, &traceback);
   Ref raised = Ref::steal(type), raisedValue = Ref::steal(value),
       raisedTraceback = Ref::steal(traceback);
-  if (!(lastRefusal_ && *lastRefusal_ == refusal)) counters().addRefusal(refusal.reason);
   Ref message = Ref::steal(PyUnicode_FromString(
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
   eager_ = std::move(refusal);
@@ -423,6 +423,7 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     Refusal refusal;
     refusal.reason = Reason::internal_error;
     refusal.detail = error.what();
+    counters().addRefusal(refusal.reason);
     goEager(std::move(refusal));
     installed = PyErr_Occurred() ? nullptr : result.release();
   }
@@ -454,10 +455,8 @@ PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   // only what comes twice is for good.
   const size_t most = mayPass(refusal.reason) ? static_cast<size_t>(options_.maxTraces)
                                               : std::min<size_t>(kMostRefusals, options_.maxTraces);
-  if ((known && !mayPass(refusal.reason)) || failedRecordings_ >= most)
-    goEager(refusal);
-  else
-    lastRefusal_ = refusal;
+  lastRefusal_ = refusal;
+  if ((known && !mayPass(refusal.reason)) || failedRecordings_ >= most) goEager(refusal);
   return PyErr_Occurred() ? nullptr : result.release();
 }
 
