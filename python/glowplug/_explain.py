@@ -89,8 +89,10 @@ class Explanation:
         forks: branches on a tensor's value.
         guards: what is checked before a replay.
         record_s: seconds that the recorded call took.
-        refusal: why the callable stays eager, as {"reason", "message", "hint", "detail"}; None when
-            it was recorded.
+        refusal: why the call was not recorded: {"reason", "message", "hint", "detail"}; None when
+            it was.
+        stays_eager: whether the callable stays eager for that reason; else another call may be
+            recorded, as what a program does at its first call it may not do again.
         times: seconds by phase of this recording.
         traces: the recordings as text.
         native: what native code makes of each operator; empty if there is none.
@@ -105,6 +107,7 @@ class Explanation:
     guards: list[GuardInfo] = field(default_factory=list)
     record_s: float = 0.0
     refusal: dict[str, str] | None = None
+    stays_eager: bool = False
     times: CompileTimes = field(default_factory=lambda: CompileTimes(()))
     traces: list[str] = field(default_factory=list)
     native: list[OperatorFate] = field(default_factory=list)
@@ -139,7 +142,8 @@ class Explanation:
             f"Guard Count: {len(self.guards)}",
         ]
         if self.refusal is not None:
-            lines.append(f"Stays Eager: {refusal_text(self.refusal)}")
+            label = "Stays Eager" if self.stays_eager else "Not Recorded"
+            lines.append(f"{label}: {refusal_text(self.refusal)}")
         lines.append("Break Reasons:")
         for number, reason in enumerate(self.break_reasons, 1):
             lines.append(f"  Break Reason {number}:")
@@ -195,9 +199,11 @@ def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
     """The explanation of what `entry` has recorded so far; times are those spent after `since`."""
     facts = entry.describe()
     traces = facts["traces"]
-    refusal = facts["eager"]
+    refusal = facts["refused"] if facts["eager"] or not traces else None
     native = [trace["native"] for trace in traces if trace["native"]]
-    breaks = [b for trace in traces for b in trace["breaks"]] + ([refusal] if refusal else [])
+    breaks = [b for trace in traces for b in trace["breaks"]]
+    if refusal and (facts["eager"] or facts["breaks"]):
+        breaks.append(refusal)
     return Explanation(
         name=facts["name"],
         op_names=[list(ops) for trace in traces for ops in trace["op_names"]],
@@ -208,6 +214,7 @@ def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
         ],
         record_s=sum(trace["record_s"] for trace in traces),
         refusal=refusal,
+        stays_eager=facts["eager"],
         times=compile_times().since(since),
         traces=[trace["text"] for trace in traces],
         native=[OperatorFate(**fate) for report in native for fate in _operators(report)],
@@ -222,7 +229,7 @@ def _operators(report: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def refusal_text(refusal: dict[str, str]) -> str:
-    """Why an entry stays eager, in one line."""
+    """Why an entry was not recorded, in one line."""
     parts = [refusal["reason"], refusal["message"], refusal["detail"]]
     text = ": ".join(part for part in parts if part)
     return f"{text} ({refusal['hint']})" if refusal["hint"] else text

@@ -143,11 +143,13 @@ PyObject* entryCallable(PyObject* self, void*) {
   return Py_NewRef(callable ? callable : Py_None);
 }
 
-PyMethodDef methods[] = {{"describe", describeEntry, METH_NOARGS,
-                          "describe() -> dict: the traces, their graphs, breaks and guards, and "
-                          "why the entry stays eager."},
-                         {"reset", resetEntry, METH_NOARGS, "reset(): forgets all traces."},
-                         {nullptr, nullptr, 0, nullptr}};
+PyMethodDef methods[] = {
+    {"describe", describeEntry, METH_NOARGS,
+     "describe() -> dict: the traces, their graphs, breaks and guards; why the "
+     "last call that was not recorded was not, whether the entry stays eager "
+     "for it, and whether it breaks the graph."},
+    {"reset", resetEntry, METH_NOARGS, "reset(): forgets all traces."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyMemberDef members[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(EntryObject, vectorcall), READONLY, nullptr},

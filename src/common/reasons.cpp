@@ -35,7 +35,8 @@ size_t reasonCount() { return std::size(kReasons); }
 bool mayPass(Reason reason) {
   return reason == Reason::exception || reason == Reason::call_raised ||
          reason == Reason::operator_raised || reason == Reason::tensor_subclass ||
-         reason == Reason::generator_input || reason == Reason::threads;
+         reason == Reason::generator_input || reason == Reason::threads ||
+         reason == Reason::cache_filled;
 }
 
 std::string Refusal::text() const {

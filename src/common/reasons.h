@@ -37,6 +37,7 @@ struct Refusal {
   std::string text() const;
   // The same and the hint.
   std::string textWithHint() const;
+  bool operator==(const Refusal&) const = default;
 };
 
 }  // namespace glowplug::common

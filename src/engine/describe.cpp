@@ -298,13 +298,17 @@ PyObject* describe(const Entry& entry) {
   std::vector<std::shared_ptr<CompiledTrace>> now;
   for (const auto& group : entry.groups())
     now.insert(now.end(), group->traces.begin(), group->traces.end());
-  const std::optional<Refusal> eager = entry.eager();
+  std::optional<Refusal> refused = entry.eager() ? entry.eager() : entry.lastRefusal();
+  const bool eager = entry.eager().has_value();
   ListBuilder traces;
   for (const auto& trace : now) traces.add(traceDict(*trace));
   DictBuilder dict;
   dict.set("name", entry.name());
   dict.set("traces", traces.take());
-  dict.set("eager", eager ? refusalDict(*eager) : Ref::borrow(Py_None));
+  dict.set("refused", refused ? refusalDict(*refused) : Ref::borrow(Py_None));
+  dict.set("eager", Ref::borrow(eager ? Py_True : Py_False));
+  dict.set("breaks",
+           Ref::borrow(refused && !common::mayPass(refused->reason) ? Py_True : Py_False));
   return dict.take().release();
 }
 

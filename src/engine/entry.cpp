@@ -33,6 +33,8 @@ namespace {
 std::atomic<uint64_t> nextEntry{1};
 std::atomic<Stance> currentStance{Stance::Default};
 thread_local bool recordingHere = false;
+// Recordings of one entry that may end in a refusal, if each has another one.
+constexpr size_t kMostRefusals = 4;
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -348,6 +350,7 @@ void Entry::tooManyTraces() {
   refusal.reason = Reason::too_many_traces;
   refusal.detail =
       fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(), lastMiss_);
+  counters().addRefusal(refusal.reason);
   goEager(std::move(refusal));
 }
 
@@ -358,7 +361,6 @@ void Entry::goEager(Refusal refusal) {
   PyErr_Fetch(&type, &value, &traceback);
   Ref raised = Ref::steal(type), raisedValue = Ref::steal(value),
       raisedTraceback = Ref::steal(traceback);
-  counters().addRefusal(refusal.reason);
   Ref message = Ref::steal(PyUnicode_FromString(
       fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
   eager_ = std::move(refusal);
@@ -421,6 +423,7 @@ PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* 
     Refusal refusal;
     refusal.reason = Reason::internal_error;
     refusal.detail = error.what();
+    counters().addRefusal(refusal.reason);
     goEager(std::move(refusal));
     installed = PyErr_Occurred() ? nullptr : result.release();
   }
@@ -437,17 +440,23 @@ PyObject* Entry::broken(const Refusal& refusal) const {
 }
 
 PyObject* Entry::refused(const Refusal& refusal, Ref result) {
-  counters().addRefusal(refusal.reason);
   common::log(Channel::Breaks, "{}: not recorded: {}", name_, refusal.text());
   bool breaks = fullgraph_ && !mayPass(refusal.reason);
+  // Once more the same is no news.
+  const bool known = lastRefusal_ && *lastRefusal_ == refusal && !breaks;
+  if (!known) counters().addRefusal(refusal.reason);
   if (!result && !breaks) return nullptr;  // the program raised: its exception stands
-  if (refusal.reason == Reason::opaque_call || refusal.reason == Reason::data_value ||
-      refusal.reason == Reason::disabled)
-    counters().addBreak(refusal.reason);
+  const bool counts = refusal.reason == Reason::opaque_call ||
+                      refusal.reason == Reason::data_value || refusal.reason == Reason::disabled;
+  if (counts && !known) counters().addBreak(refusal.reason);
   if (breaks) return broken(refusal);
   failedRecordings_++;
-  if (!mayPass(refusal.reason) || failedRecordings_ >= static_cast<size_t>(options_.maxTraces))
-    goEager(refusal);
+  // What a program does at its first call (imports, caches, lazy layers) it may never do again:
+  // only what comes twice is for good.
+  const size_t most = mayPass(refusal.reason) ? static_cast<size_t>(options_.maxTraces)
+                                              : std::min<size_t>(kMostRefusals, options_.maxTraces);
+  lastRefusal_ = refusal;
+  if ((known && !mayPass(refusal.reason)) || failedRecordings_ >= most) goEager(refusal);
   return PyErr_Occurred() ? nullptr : result.release();
 }
 
@@ -548,6 +557,7 @@ void Entry::reset() {
   std::vector<std::shared_ptr<TraceGroup>> groups;
   groups.swap(groups_);
   eager_.reset();
+  lastRefusal_.reset();
   failedRecordings_ = 0;
   lastMiss_.clear();
 }

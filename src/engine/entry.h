@@ -66,6 +66,8 @@ class Entry {
   const std::string& name() const { return name_; }
   const std::vector<std::shared_ptr<TraceGroup>>& groups() const { return groups_; }
   const std::optional<common::Refusal>& eager() const { return eager_; }
+  // Why the last recording that came to nothing did; another call may be recorded.
+  const std::optional<common::Refusal>& lastRefusal() const { return lastRefusal_; }
   uint64_t id() const { return id_; }
   const common::Options& options() const { return options_; }
 
@@ -109,6 +111,7 @@ class Entry {
   uint64_t id_;
   std::vector<std::shared_ptr<TraceGroup>> groups_;  // most recently used first
   std::optional<common::Refusal> eager_;             // set: stays eager, for this reason
+  std::optional<common::Refusal> lastRefusal_;       // of the last recording that came to nothing
   std::string lastMiss_;                             // the guard that failed last, in words
   size_t failedRecordings_ = 0;
   bool recording_ = false;  // some thread is recording this entry

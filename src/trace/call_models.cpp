@@ -49,16 +49,14 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return callOpaque(callee, args, invoke, opaqueKind(model, first), "opaque_call");
     case CalleeKind::Skipped:
       return callSkipped(invoke);
-    case CalleeKind::Function:
-      return callFunction(callee, args, invoke);
     case CalleeKind::NodeName:
       return invoke();
+    case CalleeKind::Function:
     case CalleeKind::SavedHooks:
-      return callSavedHooks(callee, args, invoke);
+    case CalleeKind::RetainGrad:
+      return callAutograd(callee, model, args, invoke);
     case CalleeKind::Generator:
       return callGenerator(callee, args, invoke);
-    case CalleeKind::RetainGrad:
-      return callRetainGrad(args, invoke);
     case CalleeKind::Python:
       return callPython(first, invoke);
     case CalleeKind::Tensor:
@@ -97,6 +95,19 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return callAttribute(model, args, invoke);
     default:
       return callContainer(callee, model, args, invoke);
+  }
+}
+
+// What enters something into autograd's graph.
+PyObject* Recorder::callAutograd(PyObject* callee, const Callee& model, const Arguments& args,
+                                 const Invoke& invoke) {
+  switch (model.kind) {
+    case CalleeKind::SavedHooks:
+      return callSavedHooks(callee, args, invoke);
+    case CalleeKind::RetainGrad:
+      return callRetainGrad(args, invoke);
+    default:
+      return callFunction(callee, args, invoke);
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "cpython/lru_cache.h"
 #include "cpython/modules.h"
 #include "trace/evaluator.h"
 #include "trace/recorder.h"
@@ -241,13 +242,20 @@ PyObject* Recorder::callPartial(PyObject* callee, const Arguments& args, const I
   return dispatch(function.get(), {values.data(), positional, args.kwnames}, invoke);
 }
 
-// functools.lru_cache: what an earlier call left must be the same at every replay.
+// functools.lru_cache: the cache is asked again at each replay. Where it has no answer the
+// program's function runs, of which nothing is known, and the call is not recorded: the next one
+// finds it.
 PyObject* Recorder::callCached(PyObject* callee, const Arguments& args, const Invoke& invoke) {
+  PyObject* helper = cpython::cachedCall();
+  if (!helper) return nullptr;
   deepReadAll(args);
-  PyObject* result = invoke();
-  if (result && active_ && !isConstant(result) && !isPinnable(result) && !isSourced(result))
-    refuse("unguardable", calleeName(callee) + " returns a cached object");
-  return result;
+  std::vector<PyObject*> values{callee};
+  values.insert(values.end(), args.values, args.values + args.count());
+  const Py_ssize_t misses = cpython::cacheMisses(callee);
+  Ref result = Ref::steal(callOpaque(helper, {values.data(), args.positional + 1, args.kwnames},
+                                     invoke, OpaqueKind::Output, "opaque_call"));
+  if (result && cpython::cacheMisses(callee) != misses) refuse("cache_filled", calleeName(callee));
+  return result.release();
 }
 
 // Objects that are called: partials, instances of classes with __call__, caches.
@@ -265,8 +273,7 @@ PyObject* Recorder::callObject(PyObject* callee, const Arguments& args, const In
     return result;
   }
   if (PyObject_TypeCheck(callee, known.partial)) return callPartial(callee, args, invoke);
-  if (std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0)
-    return callCached(callee, args, invoke);
+  if (cpython::isLruCache(callee)) return callCached(callee, args, invoke);
   static PyObject* name = PyUnicode_InternFromString("__call__");
   PyObject* method = typeAttr(type, name);
   if (method && PyFunction_Check(method)) return invoke();  // evaluated

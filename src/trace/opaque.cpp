@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include "cpython/constant.h"
+#include "cpython/lru_cache.h"
 #include "trace/evaluator.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
@@ -144,6 +145,11 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   if (!active_) return callAfterRefusal(invoke);
   Ref result = Ref::steal(callApart(invoke));
   if (!result) {
+    // In the replay that is followed.
+    if (Ref missed = cpython::takeMissedResult()) {
+      refuse("cache_filled", calleeName(args.values[0]));
+      return missed.release();
+    }
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     refuse("call_raised", calleeName(callee));
@@ -157,7 +163,10 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
         return nullptr;
     }
   }
-  if (event.known && !passesTensors(event) && !aten::isTensor(result.get())) {
+  if (event.logOnly && aten::isTensor(result.get())) {
+    event.known = true;
+    event.logOnly = false;
+  } else if (event.known && !passesTensors(event) && !aten::isTensor(result.get())) {
     event.known = false;
     event.logOnly = true;
   }

@@ -247,6 +247,8 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callAfterRefusal(const Invoke& invoke);
   void stop();
   static PyObject* callSkipped(const Invoke& invoke);
+  PyObject* callAutograd(PyObject* callee, const Callee& model, const Arguments& args,
+                         const Invoke& invoke);
   PyObject* callPython(PyObject* first, const Invoke& invoke);
   PyObject* callAutocastClear(const Invoke& invoke);
   PyObject* callReading(PyObject* callee, const Callee& model, const Arguments& args,

@@ -68,6 +68,24 @@ def check(program: Program, compile: Compile = compiled) -> None:
     assert torch.equal(state, torch.get_rng_state())
 
 
+def check_no_break(program: Program) -> None:
+    program(compiled)
+    counted = glowplug.counters()
+    assert not counted["graph_break"]
+    assert not counted["refusals"]
+    assert counted["stats"]["replays"] > 0
+
+
+def gradients_and_seen(function: Any, seen: list[Any], calls: int) -> list[Any]:
+    """Calls with another leaf each, and backward: its gradient, and what hooks have seen so far."""
+    log: list[Any] = []
+    for n in range(calls):
+        x = leaf(4, seed=n)
+        function(x).backward()
+        log += [x.grad, list(seen)]
+    return log
+
+
 class Programs(list[Program]):
     """Collects programs by decorator."""
 

@@ -1,5 +1,7 @@
 """What all tests of the Python surface share: a clean engine, and eager as the oracle."""
 
+import contextlib
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -8,6 +10,10 @@ import pytest
 import torch
 
 import glowplug
+
+with contextlib.suppress(ImportError):
+    # Verify mode checks nothing while other threads are alive, and torch shows bars in some tests.
+    importlib.import_module("tqdm").tqdm.monitor_interval = 0
 
 VERIFYING = os.environ.get("GLOWPLUG_VERIFY", "0") not in ("", "0")
 NATIVE = os.environ.get("GLOWPLUG_NATIVE", "0") not in ("", "0")

@@ -6,8 +6,16 @@ import pytest
 import torch
 from torch import nn
 
-import glowplug
-from autograd_programs import Compile, Programs, check, compiled, data, leaf, outcome
+from autograd_programs import (
+    Compile,
+    Programs,
+    check,
+    check_no_break,
+    data,
+    gradients_and_seen,
+    leaf,
+    outcome,
+)
 
 programs = Programs()
 
@@ -44,12 +52,7 @@ def tensor_hook_inside(compile: Compile) -> Any:
         y.register_hook(lambda g: g + 1)
         return (y * 3).sum()
 
-    c, log = compile(f), []
-    for n in range(4):
-        x = leaf(4, seed=n)
-        c(x).backward()
-        log += [x.grad, list(seen)]
-    return log
+    return gradients_and_seen(compile(f), seen, calls=4)
 
 
 @programs
@@ -83,12 +86,7 @@ def tensor_hook_removed_inside(compile: Compile) -> Any:
         handle.remove()
         return z.sum()
 
-    c, log = compile(f), []
-    for n in range(4):
-        x = leaf(4, seed=n)
-        c(x).backward()
-        log += [x.grad, list(seen)]
-    return log
+    return gradients_and_seen(compile(f), seen, calls=4)
 
 
 @programs
@@ -119,12 +117,7 @@ def tensor_hook_on_input(compile: Compile) -> Any:
         x.register_hook(lambda g: seen.append(g.clone()))
         return (x.sin() * 2).sum()
 
-    c, log = compile(f), []
-    for n in range(4):
-        x = leaf(4, seed=n)
-        c(x).backward()
-        log += [x.grad, list(seen)]
-    return log
+    return gradients_and_seen(compile(f), seen, calls=4)
 
 
 @programs
@@ -475,12 +468,7 @@ def node_hooks(compile: Compile) -> Any:
         y.grad_fn.register_prehook(lambda go: seen.append("pre") or (go[0] * 2,))
         return (y * 3).sum()
 
-    c, log = compile(f), []
-    for n in range(4):
-        x = leaf(4, seed=n)
-        c(x).backward()
-        log += [x.grad, list(seen)]
-    return log
+    return gradients_and_seen(compile(f), seen, calls=4)
 
 
 @programs
@@ -494,12 +482,7 @@ def multi_grad_hook(compile: Compile) -> Any:
         )
         return (a * b).sum()
 
-    c, log = compile(f), []
-    for n in range(3):
-        x = leaf(4, seed=n)
-        c(x).backward()
-        log += [x.grad, list(seen)]
-    return log
+    return gradients_and_seen(compile(f), seen, calls=3)
 
 
 @programs.parametrize()
@@ -522,8 +505,4 @@ WHOLE = [
 
 @pytest.mark.parametrize("program", WHOLE, ids=lambda p: p.__name__)
 def test_no_break(program: Any) -> None:
-    program(compiled)
-    counted = glowplug.counters()
-    assert not counted["graph_break"]
-    assert not counted["refusals"]
-    assert counted["stats"]["replays"] > 0
+    check_no_break(program)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import glowplug
-from autograd_functions import Square
+from autograd_functions import Dirty, Square
 from autograd_programs import Compile, Programs, check, data, leaf, outcome
 
 programs = Programs()
@@ -101,18 +101,7 @@ def training_step_with_function(compile: Compile) -> Any:
 
 @programs
 def dirty_leaf_or_not(compile: Compile) -> Any:
-    class Tripled(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
-            x.mul_(3)
-            ctx.mark_dirty(x)
-            return x
-
-        @staticmethod
-        def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
-            return g * 3
-
-    c, log = compile(lambda y: Tripled.apply(y) + 1), []
+    c, log = compile(lambda y: Dirty.apply(y) + 1), []
     for n in range(8):
         x = leaf(4, seed=n)
         y = x if n % 3 == 2 else x * 1

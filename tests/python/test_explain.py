@@ -94,4 +94,9 @@ def test_what_stays_eager_says_why():
     report = glowplug.explain(f)(torch.ones(2))
     assert report.refusal is not None
     assert report.refusal["reason"]
-    assert "Stays Eager:" in str(report)
+    assert "Not Recorded:" in str(report) and not report.stays_eager
+    compiled = glowplug.compile(f)
+    for _ in range(3):
+        compiled(torch.ones(2))[0].close()
+    assert glowplug.counters()["stats"]["eager_calls"] == 1
+    assert glowplug.counters()["refusals"] == {report.refusal["reason"]: 2}

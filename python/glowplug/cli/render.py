@@ -80,7 +80,8 @@ def _explanation(facts: glowplug.Explanation) -> RenderableType:
     shown = ", ".join(f"{count} {kind}" for kind, count in kinds[:SHOWN_KINDS])
     table.add_row("guards", f"{len(facts.guards)}" + (f" ({shown})" if shown else ""))
     if facts.refusal is not None:
-        table.add_row("stays eager", Text(refusal_text(facts.refusal), style="red"))
+        label = "stays eager" if facts.stays_eager else "not recorded"
+        table.add_row(label, Text(refusal_text(facts.refusal), style="red"))
     for phase in facts.times:
         table.add_row(f"  {phase.name}", f"{duration(phase.seconds)}, {_times(phase.runs, 'run')}")
     return Panel(table, title="what was recorded", title_align="left", box=box.ROUNDED)
