@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "aten/packed_weight.h"
+#include "aten/torch.h"
 #include "aten/unversioned.h"
 
 namespace glowplug::aten {

@@ -5,6 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "aten/torch.h"
+
 namespace glowplug::aten {
 namespace {
 

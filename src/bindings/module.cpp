@@ -64,7 +64,7 @@ PyObject* stopBackground(PyObject*, PyObject*) {
 PyObject* compileTimes(PyObject*, PyObject*) {
   ListBuilder list;
   for (const engine::PhaseTime& time : engine::phaseTimes())
-    list.add(Ref::steal(Py_BuildValue("(sdK)", time.phase, time.seconds,
+    list.add(Ref::steal(Py_BuildValue("(sdK)", time.phase.c_str(), time.seconds,
                                       static_cast<unsigned long long>(time.count))));
   return list.take().release();
 }

@@ -18,6 +18,7 @@ Emitter::Emitter(llvm::Module& module, const Target& target, const lower::Kernel
       kernel_(kernel),
       b_(module.getContext()),
       loops_(lower::loopCount(kernel)),
+      extents_(loops_.size(), -1),
       values_(lower::valueCount(kernel)),
       dtypes_(values_.size()),
       varying_(lower::laneVarying(kernel)),
@@ -28,6 +29,8 @@ Emitter::Emitter(llvm::Module& module, const Target& target, const lower::Kernel
 void Emitter::noteTypes(const std::vector<Statement>& body) {
   for (const Statement& s : body) {
     if (s.result.valid()) dtypes_[s.result.index()] = s.dtype;
+    const bool counted = s.kind == lower::StatementKind::Loop && s.limits.empty();
+    if (counted && lower::isConstant(s.extent)) extents_[s.loop.index()] = s.extent.constant;
     noteTypes(s.body);
   }
 }

@@ -59,7 +59,7 @@ class Emitter {
   using DType = lower::DType;
 
   // emitter.cpp: functions and items
-  void noteTypes(const std::vector<Statement>& body);
+  void noteTypes(const std::vector<Statement>& body);  // and extents
   void arguments();
   void items(const lower::Nest& nest);
   void itemLoop(const lower::Nest& nest, llvm::Value* begin, llvm::Value* end);
@@ -189,6 +189,7 @@ class Emitter {
   std::vector<llvm::Value*> sizes_, buffers_, scalars_;
   llvm::Value* error_ = nullptr;
   std::vector<llvm::Value*> loops_;  // variables of open loops; of vector loops the first lane's
+  std::vector<int64_t> extents_;     // of loops, where the text has a number; else -1
   std::vector<Emitted> values_;
   std::vector<DType> dtypes_;
   std::vector<bool> varying_;

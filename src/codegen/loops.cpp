@@ -126,6 +126,9 @@ void Emitter::vectorRange(LoopId loop, const std::vector<Statement>& body, llvm:
 void Emitter::laneLoop(LoopId loop, const std::vector<Statement>& body, llvm::Value* begin,
                        llvm::Value* end, size_t parts, llvm::Value* limit) {
   const auto step = static_cast<int64_t>(parts) * target_.lanes;
+  const auto* first = llvm::dyn_cast<llvm::ConstantInt>(begin);
+  const auto* last = llvm::dyn_cast<llvm::ConstantInt>(end);
+  if (first != nullptr && last != nullptr && first->getSExtValue() >= last->getSExtValue()) return;
   countingLoop(begin, end, i64(step), [&](llvm::Value* position) {
     llvm::Value* mask = nullptr;
     if (limit != nullptr) {
@@ -167,9 +170,13 @@ size_t Emitter::partsFor(LoopId loop, const std::vector<Statement>& body) const 
     ++statements;
     calls |= s.kind == StatementKind::Op && lower::info(s.op).flops >= 20;
   });
-  (void)loop;
   if (calls) return 1;
-  return statements <= 12 ? 4 : statements <= 32 ? 2 : 1;
+  size_t parts = statements <= 12 ? 4 : statements <= 32 ? 2 : 1;
+  // No more than a loop of known extent fills.
+  const int64_t extent = extents_[loop.index()];
+  while (parts > 1 && extent >= 0 && static_cast<int64_t>(parts) * target_.lanes > extent)
+    parts /= 2;
+  return parts;
 }
 
 }  // namespace glowplug::codegen

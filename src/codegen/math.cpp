@@ -34,17 +34,16 @@ llvm::Value* Emitter::log1p(llvm::Value* a) {
 llvm::Value* Emitter::math(Op op, llvm::ArrayRef<llvm::Value*> in) {
   llvm::Type* type = in[0]->getType();
   if (!type->isVectorTy() || !type->getScalarType()->isDoubleTy()) return mathCall(op, type, in);
-  const int half = target_.lanes / 2;
+  const auto half = static_cast<size_t>(target_.lanes / 2);
   auto* halfType = llvm::FixedVectorType::get(b_.getDoubleTy(), static_cast<unsigned>(half));
   std::vector<int> numbers(static_cast<size_t>(target_.lanes));
   for (int i = 0; i < target_.lanes; ++i) numbers[static_cast<size_t>(i)] = i;
   const llvm::ArrayRef<int> all(numbers);
   Parts results;
-  for (int side = 0; side < 2; ++side) {
+  for (size_t side = 0; side < 2; ++side) {
     Parts halves;
     for (llvm::Value* value : in) {
-      halves.push_back(b_.CreateShuffleVector(
-          value, all.slice(static_cast<size_t>(side * half), static_cast<size_t>(half))));
+      halves.push_back(b_.CreateShuffleVector(value, all.slice(side * half, half)));
     }
     results.push_back(mathCall(op, halfType, halves));
   }

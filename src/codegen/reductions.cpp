@@ -19,6 +19,14 @@ bool isWelford(const lower::Statement& s) {
 
 bool isArg(const lower::Statement& s) { return lower::info(s.reduction).operands == 2; }
 
+// A product and the sum that it is added to may become one instruction.
+void contract(llvm::Value* value) {
+  auto* made = llvm::dyn_cast<llvm::Instruction>(value);
+  const bool fits = made != nullptr && (made->getOpcode() == llvm::Instruction::FMul ||
+                                        made->getOpcode() == llvm::Instruction::FAdd);
+  if (fits) made->setHasAllowContract(true);
+}
+
 bool accumulates(const lower::Statement& s) {
   return s.kind == StatementKind::Reduce || s.kind == StatementKind::Scan;
 }
@@ -137,7 +145,12 @@ std::vector<llvm::Value*> Emitter::step(const Statement& s, const std::vector<ll
   for (const lower::ValueId operand : s.operands) {
     next.push_back(vector ? partOf(operand, part) : uniform(operand));
   }
-  if (!isWelford(s)) return merge(s, state, next);
+  if (s.reduction == Reduction::Sum) contract(next[0]);
+  if (!isWelford(s)) {
+    std::vector<llvm::Value*> merged = merge(s, state, next);
+    if (s.reduction == Reduction::Sum) contract(merged[0]);
+    return merged;
+  }
   llvm::Value* count = b_.CreateFAdd(state[2], number(state[2]->getType(), 1));
   llvm::Value* delta = b_.CreateFSub(next[0], state[0]);
   llvm::Value* mean = b_.CreateFAdd(state[0], b_.CreateFDiv(delta, count));

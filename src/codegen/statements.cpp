@@ -105,11 +105,36 @@ llvm::Value* Emitter::compare(Op op, DType dtype, llvm::Value* a, llvm::Value* b
   return b_.CreateICmp(lower::isSigned(dtype) ? kSigned[which] : kUnsigned[which], a, b);
 }
 
+namespace {
+
+// Of operations that are one instruction of one operand.
+llvm::Intrinsic::ID unaryIntrinsic(Op op) {
+  switch (op) {
+    case Op::Abs:
+      return llvm::Intrinsic::fabs;
+    case Op::Sqrt:
+      return llvm::Intrinsic::sqrt;
+    case Op::Floor:
+      return llvm::Intrinsic::floor;
+    case Op::Ceil:
+      return llvm::Intrinsic::ceil;
+    case Op::Round:
+      return llvm::Intrinsic::roundeven;
+    case Op::Trunc:
+      return llvm::Intrinsic::trunc;
+    default:
+      return llvm::Intrinsic::not_intrinsic;
+  }
+}
+
+}  // namespace
+
 llvm::Value* Emitter::floatOp(Op op, llvm::ArrayRef<llvm::Value*> in) {
   llvm::Value* a = in[0];
   llvm::Value* b = in.size() > 1 ? in[1] : nullptr;
   llvm::Type* type = a->getType();
   const auto unary = [&](llvm::Intrinsic::ID id) { return b_.CreateUnaryIntrinsic(id, a); };
+  if (const auto id = unaryIntrinsic(op); id != llvm::Intrinsic::not_intrinsic) return unary(id);
   llvm::Value* zero = number(type, 0);
   llvm::Value* one = number(type, 1);
   switch (op) {
@@ -129,15 +154,11 @@ llvm::Value* Emitter::floatOp(Op op, llvm::ArrayRef<llvm::Value*> in) {
       return b_.CreateIntrinsic(llvm::Intrinsic::fma, {type}, {a, b, in[2]});
     case Op::Neg:
       return b_.CreateFNeg(a);
-    case Op::Abs:
-      return unary(llvm::Intrinsic::fabs);
     case Op::Sign:
       return b_.CreateSelect(b_.CreateFCmpOGT(a, zero), one,
                              b_.CreateSelect(b_.CreateFCmpOLT(a, zero), number(type, -1), zero));
     case Op::Reciprocal:
       return b_.CreateFDiv(one, a);
-    case Op::Sqrt:
-      return unary(llvm::Intrinsic::sqrt);
     case Op::Rsqrt:
       return b_.CreateFDiv(one, unary(llvm::Intrinsic::sqrt));
     case Op::Copysign:
@@ -152,14 +173,6 @@ llvm::Value* Emitter::floatOp(Op op, llvm::ArrayRef<llvm::Value*> in) {
       return isNan(a);
     case Op::IsInf:
       return b_.CreateFCmpOEQ(unary(llvm::Intrinsic::fabs), llvm::ConstantFP::getInfinity(type));
-    case Op::Floor:
-      return unary(llvm::Intrinsic::floor);
-    case Op::Ceil:
-      return unary(llvm::Intrinsic::ceil);
-    case Op::Round:
-      return unary(llvm::Intrinsic::roundeven);
-    case Op::Trunc:
-      return unary(llvm::Intrinsic::trunc);
     case Op::Frac:
       return b_.CreateFSub(a, unary(llvm::Intrinsic::trunc));
     case Op::Sigmoid:

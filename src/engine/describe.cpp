@@ -274,9 +274,10 @@ size_t graphCount(const CompiledTrace& trace) {
   return graphs;
 }
 
-void addPhaseTime(const char* phase, double seconds) {
+void addPhaseTime(std::string_view phase, double seconds) {
   std::lock_guard lock(phaseLock);
-  PhaseTime& entry = phases().try_emplace(phase, PhaseTime{phase, 0, 0}).first->second;
+  PhaseTime& entry =
+      phases().try_emplace(std::string(phase), PhaseTime{std::string(phase), 0, 0}).first->second;
   entry.seconds += seconds;
   entry.count++;
 }

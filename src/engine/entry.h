@@ -127,12 +127,12 @@ Stance stance();
 
 // Seconds and counts by phase since the last reset: capture, build, lower.
 struct PhaseTime {
-  const char* phase;
+  std::string phase;
   double seconds;
   uint64_t count;
 };
 std::vector<PhaseTime> phaseTimes();
-void addPhaseTime(const char* phase, double seconds);
+void addPhaseTime(std::string_view phase, double seconds);
 void resetPhaseTimes();
 
 // Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments,

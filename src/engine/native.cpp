@@ -211,7 +211,7 @@ void NativeJob::compile(NativeReport& report) {
   report.operators = left_;
   for (opt::Graph& graph : graphs_) {
     for (const opt::PassTime& time : opt::runPasses(graph, without_)) {
-      addPhaseTime(time.name.data(), time.seconds);
+      addPhaseTime(time.name, time.seconds);
     }
     addLinears(graph, *code);
     const size_t first = kernels.size();

@@ -41,8 +41,9 @@
 // - Iterations of vector loops and items are independent: none reads what another one writes.
 // - Memory is addressed only by affine expressions (in elements, not bytes) and checked indices.
 // - Rounding is in the text: f32 arithmetic rounds to f32 at each operation, a bf16 intermediate is
-//   a cast to bf16 and back. Only the order within a Reduce is free, and it is fixed by the text
-//   and the target, never by the number of threads.
+//   a cast to bf16 and back. Only the order within a Reduce is free, and whether a product is
+//   rounded before a sum takes it; both are fixed by the text and the target, never by the number
+//   of threads.
 namespace glowplug::lower {
 
 using SizeId = common::Id<struct LoopSizeTag>;      // i64 argument: an extent or a stride

@@ -1,230 +1,20 @@
 // Groups that work along rows: softmax, norms and reductions with the pointwise operators around
 // them, in one nest with an item a row.
-//
-// What is computed becomes items: inputs, elements of a row ("full"), and numbers of a row. A
-// reduction's result is known after the loop that it is made in, so items fall into phases: phase p
-// is a vector loop over the row that may use the reductions of phases before, and in front of it
-// what can be computed with those once a row. An element of an earlier phase is kept in local
-// memory, a row long; inputs are loaded again. So a row comes from memory once and stays in the
-// first-level cache.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <map>
-#include <numeric>
+#include <set>
 
-#include "common/check.h"
 #include "lower/affine.h"
-#include "lower/builder.h"
-#include "lower/fused.h"
+#include "lower/row_items.h"
 #include "opt/operators.h"
 
 namespace glowplug::lower::fused {
 namespace {
 
 using common::ValueId;
-
-struct Item {
-  enum class Kind : uint8_t { Input, Compute, Reduce };
-  using Compute = std::function<Value(Builder&, const std::vector<Value>&)>;
-  Kind kind = Kind::Compute;
-  std::vector<size_t> operands;  // items
-  Compute compute;
-  Reduction reduction = Reduction::Sum;
-  DType dtype = DType::F32;
-  bool full = false;             // an element of the row
-  size_t phase = 0;              // Input: 0. Reduce: whose loop makes it
-  size_t lastPhase = 0;          // that uses it
-  size_t input = 0;              // Input: which
-  std::optional<size_t> output;  // which
-  BufferId kept;                 // full, used by a later phase
-  Value value;                   // of this row or, in a loop, of this element
-};
-
-// Makes the items of a group.
-class Items {
- public:
-  Items(const opt::Graph& graph, const opt::Group& group, const Loops& loops)
-      : graph_(graph), group_(group) {
-    for (size_t i = 0; i < group.inputs.size(); ++i) {
-      Item item;
-      item.kind = Item::Kind::Input;
-      item.dtype = dtypeOf(graph, group.inputs[i]);
-      item.full = loops.inputs[i].back() != 0;
-      item.input = i;
-      known_[group.inputs[i]] = add(std::move(item));
-    }
-    for (const size_t n : group.nodes) node(graph.nodes[n]);
-    for (size_t i = 0; i < group.outputs.size(); ++i) output(i);
-    for (const Item& item : items) {
-      for (const size_t operand : item.operands) {
-        items[operand].lastPhase = std::max(items[operand].lastPhase, item.phase);
-      }
-    }
-  }
-
-  std::vector<Item> items;
-  std::string refusal;
-
- private:
-  size_t add(Item item) {
-    for (const size_t operand : item.operands) {
-      const Item& of = items[operand];
-      const bool reduced = of.kind == Item::Kind::Reduce;
-      item.phase = std::max(item.phase, of.phase + (reduced ? 1 : 0));
-      if (item.kind == Item::Kind::Compute) item.full |= of.full;
-    }
-    items.push_back(std::move(item));
-    return items.size() - 1;
-  }
-  size_t compute(std::vector<size_t> operands, Item::Compute function) {
-    Item item;
-    item.operands = std::move(operands);
-    item.compute = std::move(function);
-    return add(std::move(item));
-  }
-  size_t op(Op op, size_t a) {
-    return compute({a}, [op](Builder& b, const std::vector<Value>& in) { return b.op(op, in[0]); });
-  }
-  size_t op(Op op, size_t a, size_t c) {
-    return compute(
-        {a, c}, [op](Builder& b, const std::vector<Value>& in) { return b.op(op, in[0], in[1]); });
-  }
-  size_t plus(size_t a, double number) {
-    return compute({a}, [number](Builder& b, const std::vector<Value>& in) {
-      return b.add(in[0], b.real(DType::F32, number));
-    });
-  }
-  // Divided by the number of elements in a row.
-  size_t average(size_t a) {
-    const auto count = static_cast<double>(group_.sizes.back());
-    return compute({a}, [count](Builder& b, const std::vector<Value>& in) {
-      return b.div(in[0], b.real(DType::F32, count));
-    });
-  }
-  size_t reduce(Reduction reduction, size_t a) {
-    Item item;
-    item.kind = Item::Kind::Reduce;
-    item.operands = {a};
-    item.reduction = reduction;
-    return add(std::move(item));
-  }
-
-  size_t operand(const opt::Node& node, size_t i) const {
-    return known_.at(node.operands[i].value);
-  }
-  bool given(const opt::Node& node, size_t i) const {
-    return i < node.operands.size() && node.operands[i].kind == opt::Operand::Kind::Value;
-  }
-
-  void node(const opt::Node& node) {
-    if (!refusal.empty()) return;
-    const bool rows = opt::classOf(node.op) == opt::OperatorClass::Rows;
-    known_[node.results[0]] = rows ? alongRow(node) : pointwise(node);
-  }
-
-  size_t pointwise(const opt::Node& node) {
-    GroupNode call = pointwiseOf(graph_, node);
-    std::vector<size_t> operands;
-    std::vector<bool> hasDims;
-    for (GroupOperand& given : call.operands) {
-      if (given.kind != GroupOperand::Input) continue;
-      const ValueId id = node.operands[given.index].value;
-      given.index = operands.size();
-      operands.push_back(known_.at(id));
-      hasDims.push_back(!graph_.type(id)->sizes.empty());
-    }
-    const DType dtype = call.dtype;
-    const size_t made =
-        compute(operands, [this, call, hasDims](Builder& b, const std::vector<Value>& in) -> Value {
-          PointwiseCall out{call.op, {}, call.mode, call.dtype};
-          for (const GroupOperand& given : call.operands) {
-            PointwiseOperand one;
-            one.integer = given.integer;
-            one.real = given.real;
-            if (given.kind == GroupOperand::Input) {
-              one.kind = PointwiseOperand::Tensor;
-              one.element = in[given.index];
-              one.hasDims = hasDims[given.index];
-            } else if (given.kind != GroupOperand::None) {
-              const bool real = given.kind == GroupOperand::Real;
-              one.kind = real ? PointwiseOperand::Real : PointwiseOperand::Integer;
-            }
-            out.operands.push_back(one);
-          }
-          return lowerPointwise(b, out, refusal);
-        });
-    items[made].dtype = dtype;
-    return made;
-  }
-
-  size_t alongRow(const opt::Node& node) {
-    const std::string_view name = opt::baseName(node.op);
-    const size_t x = operand(node, 0);
-    if (name == "aten::softmax") return softmax(x);
-    if (name == "aten::log_softmax") return logSoftmax(x);
-    if (name == "aten::layer_norm") return layerNorm(node, x);
-    if (name == "aten::rms_norm") return rmsNorm(node, x);
-    if (name == "aten::sum") return reduce(Reduction::Sum, x);
-    if (name == "aten::mean") return average(reduce(Reduction::Sum, x));
-    if (name == "aten::amax") return reduce(Reduction::Max, x);
-    if (name == "aten::amin") return reduce(Reduction::Min, x);
-    refusal = fmt::format("no rows of {}", node.op);
-    return x;
-  }
-
-  size_t softmax(size_t x) {
-    const size_t power = op(Op::Exp, op(Op::Sub, x, reduce(Reduction::Max, x)));
-    return op(Op::Div, power, reduce(Reduction::Sum, power));
-  }
-
-  size_t logSoftmax(size_t x) {
-    const size_t shifted = op(Op::Sub, x, reduce(Reduction::Max, x));
-    const size_t total = reduce(Reduction::Sum, op(Op::Exp, shifted));
-    return op(Op::Sub, shifted, op(Op::Log, total));
-  }
-
-  size_t layerNorm(const opt::Node& node, size_t x) {
-    const size_t mean = reduce(Reduction::WelfordMean, x);
-    const size_t variance = average(reduce(Reduction::WelfordM2, x));
-    const size_t scale = op(Op::Rsqrt, plus(variance, node.operands[4].real));
-    size_t out = op(Op::Mul, op(Op::Sub, x, mean), scale);
-    if (given(node, 2)) out = op(Op::Mul, out, operand(node, 2));
-    if (given(node, 3)) out = op(Op::Add, out, operand(node, 3));
-    return out;
-  }
-
-  size_t rmsNorm(const opt::Node& node, size_t x) {
-    const bool eps = node.operands.size() > 3 && node.operands[3].kind == opt::Operand::Kind::Real;
-    const double least = eps ? node.operands[3].real : 1.1920928955078125e-07;  // of f32
-    const size_t square = average(reduce(Reduction::Sum, op(Op::Mul, x, x)));
-    size_t out = op(Op::Mul, x, op(Op::Rsqrt, plus(square, least)));
-    if (given(node, 2)) out = op(Op::Mul, out, operand(node, 2));
-    return out;
-  }
-
-  void output(size_t i) {
-    if (!refusal.empty()) return;
-    const opt::TensorType& type = *graph_.type(group_.outputs[i]);
-    size_t item = known_.at(group_.outputs[i]);
-    const bool fullOutput = type.sizes == group_.sizes;
-    // An item is stored once, where it is known; what is needed otherwise is a copy.
-    const bool stored = items[item].output || items[item].kind == Item::Kind::Input;
-    if (stored || fullOutput != items[item].full) {
-      const DType dtype = items[item].dtype;
-      item = compute({item}, [](Builder&, const std::vector<Value>& in) { return in[0]; });
-      items[item].dtype = dtype;
-      items[item].full = fullOutput;
-    }
-    items[item].output = i;
-  }
-
-  const opt::Graph& graph_;
-  const opt::Group& group_;
-  std::map<ValueId, size_t> known_;
-};
 
 // Writes the kernel of the items.
 class Writer {
@@ -235,8 +25,13 @@ class Writer {
     for (size_t d = 0; d + 1 < loops.extents.size(); ++d) {
       extents_.push_back(b_.size(fmt::format("n{}", d)));
     }
-    length_ = b_.size("m");
+    fixed_ = std::any_of(items.begin(), items.end(), isProduct);
     sizes = loops.extents;
+    if (fixed_) {
+      sizes.pop_back();
+    } else {
+      length_ = b_.size("m");
+    }
     for (size_t i = 0; i < group.inputs.size(); ++i) {
       inputs_.push_back(
           b_.buffer(fmt::format("in{}", i), dtypeOf(graph, group.inputs[i]), Role::In));
@@ -248,9 +43,10 @@ class Writer {
     for (size_t i = 0; i < items_.size(); ++i) {
       Item& item = items_[i];
       last_ = std::max(last_, item.phase);
-      const bool later = item.full && item.lastPhase > item.phase;
-      if (item.kind == Item::Kind::Compute && later) {
-        item.kept = b_.local(fmt::format("kept{}", i), item.dtype, length_);
+      const bool later =
+          item.kind == Item::Kind::Compute && item.full && item.lastPhase > item.phase;
+      if (later || item.kind == Item::Kind::Product) {
+        item.kept = b_.local(fmt::format("kept{}", i), item.dtype, lengthOf(item));
       }
     }
     variables_ = b_.nest(extents_);
@@ -277,6 +73,9 @@ class Writer {
   std::vector<int64_t> sizes;
 
  private:
+  static bool isProduct(const Item& item) { return item.kind == Item::Kind::Product; }
+  Affine lengthOf(const Item& item) const { return fixed_ ? constantIndex(item.length) : length_; }
+
   Affine stride(size_t input, size_t loop) {
     const int64_t stride = loops_.inputs[input][loop];
     if (stride <= 1) return constantIndex(stride);
@@ -309,21 +108,63 @@ class Writer {
       }
       const bool reduced = item.kind == Item::Kind::Reduce && item.phase + 1 == phase;
       if (reduced) store(item);
+      if (isProduct(item) && item.phase == phase) product(item);
     }
   }
+
+  // Several elements at a time share the loads of the row, and their sums overlap.
+  void product(const Item& item) {
+    constexpr int64_t kTogether = 4;
+    const int64_t groups = item.length / kTogether;
+    b_.serial(constantIndex(groups),
+              [&](const Affine& i) { elements(item, i * kTogether, kTogether); });
+    if (const int64_t left = item.length % kTogether; left > 0) {
+      elements(item, constantIndex(groups * kTogether), left);
+    }
+  }
+  void elements(const Item& item, const Affine& first, int64_t count) {
+    const Item& row = items_[item.operands[0]];
+    const size_t matrix = items_[item.operands[1]].input;
+    std::vector<Value> sums;
+    b_.vector(constantIndex(row.length), [&](const Affine& k) {
+      const bool input = row.kind == Item::Kind::Input;
+      const Value x =
+          input ? b_.load(inputs_[row.input], placeOf(row.input, k)) : b_.load(row.kept, k);
+      for (int64_t e = 0; e < count; ++e) {
+        const Value weight = b_.load(inputs_[matrix], (first + e) * row.length + k);
+        sums.push_back(b_.reduce(Reduction::Sum, b_.mul(x, weight), k));
+      }
+    });
+    for (int64_t e = 0; e < count; ++e) {
+      Value sum = sums[static_cast<size_t>(e)];
+      if (item.operands.size() > 2) {
+        const size_t vector = items_[item.operands[2]].input;
+        sum = b_.add(sum, b_.load(inputs_[vector], placeOf(vector, first + e)));
+      }
+      b_.store(item.kept, first + e, sum);
+    }
+  }
+
   void store(const Item& item) {
     if (item.output) b_.store(outputs_[*item.output], row_, item.value);
   }
 
   void loop(size_t phase) {
-    const bool any = std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
-      return item.phase == phase && inLoop(item);
-    });
-    if (!any) return;
-    b_.vector(length_, [&](const Affine& j) {
+    std::vector<int64_t> lengths;
+    for (const Item& item : items_) {
+      if (item.phase != phase || !inLoop(item)) continue;
+      const auto end = lengths.end();
+      if (std::find(lengths.begin(), end, item.length) == end) lengths.push_back(item.length);
+    }
+    // Without products there is one.
+    for (const int64_t length : lengths) loop(phase, length);
+  }
+  void loop(size_t phase, int64_t length) {
+    const Affine extent = fixed_ ? constantIndex(length) : length_;
+    b_.vector(extent, [&](const Affine& j) {
       here_.assign(items_.size(), Value());
       for (Item& item : items_) {
-        if (item.phase != phase || !inLoop(item)) continue;
+        if (item.phase != phase || item.length != length || !inLoop(item)) continue;
         std::vector<Value> in;
         for (const size_t operand : item.operands) in.push_back(element(operand, phase, j));
         if (item.kind == Item::Kind::Reduce) {
@@ -331,7 +172,7 @@ class Writer {
           continue;
         }
         item.value = item.compute(b_, in);
-        if (item.output) b_.store(outputs_[*item.output], row_ * length_ + j, item.value);
+        if (item.output) b_.store(outputs_[*item.output], row_ * extent + j, item.value);
         if (item.kept.valid()) b_.store(item.kept, j, item.value);
       }
     });
@@ -343,7 +184,7 @@ class Writer {
   Value element(size_t i, size_t phase, const Affine& j) {
     const Item& item = items_[i];
     const bool input = item.kind == Item::Kind::Input;
-    if (!item.full || (!input && item.phase == phase)) return item.value;
+    if (!item.full || (!input && !isProduct(item) && item.phase == phase)) return item.value;
     if (!here_[i].valid()) {
       here_[i] =
           input ? b_.load(inputs_[item.input], placeOf(item.input, j)) : b_.load(item.kept, j);
@@ -355,18 +196,44 @@ class Writer {
   const Loops& loops_;
   std::vector<Item>& items_;
   std::vector<Affine> extents_, variables_;
-  Affine length_, row_;
+  bool fixed_ = false;   // lengths are numbers
+  Affine length_, row_;  // length_: of all rows, if not fixed
   std::vector<BufferId> inputs_, outputs_;
   std::map<std::pair<size_t, size_t>, Affine> strides_;
   std::vector<Value> here_;  // loaded in the open loop, by item
   size_t last_ = 0;          // phase
 };
 
+// What linear layers multiply rows by. It lies in memory as it is, and is no operand of anything
+// that works row by row.
+std::set<ValueId> matricesOf(const opt::Graph& graph, const opt::Group& group,
+                             std::string& refusal) {
+  std::set<ValueId> matrices, others;
+  for (const size_t n : group.nodes) {
+    const opt::Node& node = graph.nodes[n];
+    const bool linear = opt::baseName(node.op) == "aten::linear";
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      (linear && i == 1 ? matrices : others).insert(node.operands[i].value);
+    }
+  }
+  for (const ValueId id : matrices) {
+    const bool input = std::count(group.inputs.begin(), group.inputs.end(), id) > 0;
+    if (!input || others.contains(id)) refusal = "a matrix is made or used row by row as well";
+  }
+  return matrices;
+}
+
 }  // namespace
 
 FusedKernel lowerRowGroup(const opt::Graph& graph, const opt::Group& group) {
+  FusedKernel out;
+  const std::set<ValueId> matrices = matricesOf(graph, group, out.refusal);
+  if (!out.refusal.empty()) return out;
+  static const opt::TensorType kNoRows{"f32", {}, {}, false};
   std::vector<const opt::TensorType*> types;
-  for (const ValueId id : group.inputs) types.push_back(graph.type(id));
+  for (const ValueId id : group.inputs) {
+    types.push_back(matrices.contains(id) ? &kNoRows : graph.type(id));
+  }
   const size_t rank = group.sizes.size();
   // The last dimension stays apart, whatever lies next to what.
   std::vector<size_t> leading;
@@ -377,8 +244,7 @@ FusedKernel lowerRowGroup(const opt::Graph& graph, const opt::Group& group) {
   const Loops last = loopsOver(group.sizes, {rank - 1}, types);
   loops.extents.push_back(last.extents[0]);
   for (size_t i = 0; i < types.size(); ++i) loops.inputs[i].push_back(last.inputs[i][0]);
-  Items items(graph, group, loops);
-  FusedKernel out;
+  Items items(graph, group);
   if (items.refusal.empty()) {
     Writer writer(graph, group, loops, items.items);
     Kernel kernel = writer.write();

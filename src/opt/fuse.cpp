@@ -18,11 +18,14 @@ using common::Reason;
 
 // One kernel with more would run out of registers long before.
 constexpr size_t kMostMembers = 64;
+// With one linear layer each, the kernels of a model's blocks are the same one.
+constexpr size_t kMostProducts = 1;
 
 struct Open {
   std::vector<size_t> members;
   std::vector<int64_t> sizes;
   bool rows = false;
+  size_t products = 0;
   size_t layout = 0;  // a node whose result tells the order of elements
   bool closed = false;
 };
@@ -44,6 +47,7 @@ class Fuser {
     Reason reason = Reason::internal_error;
     const std::optional<Iteration> iteration = iterationOf(graph_, node, reason);
     std::vector<size_t> sources = openSources(node);
+    if (iteration && iteration->product) closeMakersOfMatrix(node, sources);
     if (node.barrier) {
       for (Open& group : open_) group.closed = true;
     }
@@ -64,11 +68,26 @@ class Fuser {
     }
     if (!home) {
       home = open_.size();
-      open_.push_back({{}, iteration->sizes, false, n, false});
+      open_.push_back({{}, iteration->sizes, false, 0, n, false});
     }
-    open_[*home].members.push_back(n);
-    open_[*home].rows |= iteration->rows || iteration->sizes != open_[*home].sizes;
+    Open& group = open_[*home];
+    group.members.push_back(n);
+    group.rows |= iteration->rows || iteration->sizes != group.sizes;
+    group.products += iteration->product ? 1 : 0;
+    if (group.sizes != iteration->sizes && group.sizes.back() == 1) group.sizes = iteration->sizes;
     groupOf_[n] = static_cast<int64_t>(*home);
+  }
+
+  // A kernel reads matrix and vector as they lie in memory.
+  void closeMakersOfMatrix(const Node& node, std::vector<size_t>& sources) {
+    for (size_t i = 1; i < node.operands.size(); ++i) {
+      if (node.operands[i].kind != Operand::Kind::Value) continue;
+      const int64_t maker = graph_.makers[node.operands[i].value.index()];
+      const int64_t group = maker < 0 ? -1 : groupOf_[static_cast<size_t>(maker)];
+      if (group < 0) continue;
+      open_[static_cast<size_t>(group)].closed = true;
+      std::erase(sources, static_cast<size_t>(group));
+    }
   }
 
   // Open groups that make what the operator uses: the widest first.
@@ -98,8 +117,12 @@ class Fuser {
     if (same && !iteration.rows && !group.rows) {
       return sameLayout(typeOf(n), typeOf(group.layout));
     }
+    if (iteration.product && group.products >= kMostProducts) return false;
     const bool row = !iteration.rows && iteration.sizes == rowSizes(group.sizes);
-    if (!same && !row) return false;
+    const bool lengths = iteration.product || group.products > 0;
+    if (!same && !row && !(lengths && rowSizes(iteration.sizes) == rowSizes(group.sizes))) {
+      return false;
+    }
     return isRowMajor(typeOf(n)) && inRows(group) && !usesReduced(n, group);
   }
 
@@ -120,7 +143,7 @@ class Fuser {
   bool merges(size_t a, size_t b) const {
     const Open& left = open_[a];
     const Open& right = open_[b];
-    if (left.sizes != right.sizes) return false;
+    if (left.sizes != right.sizes || left.products + right.products > kMostProducts) return false;
     if (left.members.size() + right.members.size() >= kMostMembers) return false;
     if (left.rows || right.rows) return inRows(left) && inRows(right);
     return sameLayout(typeOf(left.layout), typeOf(right.layout));
@@ -133,6 +156,7 @@ class Fuser {
     left.members.insert(left.members.end(), right.members.begin(), right.members.end());
     std::sort(left.members.begin(), left.members.end());
     left.rows |= right.rows;
+    left.products += right.products;
     right.members.clear();
     right.closed = true;
   }

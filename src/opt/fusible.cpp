@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "opt/linear.h"
 #include "opt/operators.h"
 
 namespace glowplug::opt {
@@ -177,6 +178,11 @@ std::optional<Iteration> iterationOf(const Graph& graph, const Node& node, Reaso
   reason = Reason::native_empty;
   if (result->elements() == 0) return {};
   if (kind != OperatorClass::Rows) return pointwise(graph, node, *result, reason);
+  if (baseName(node.op) == "aten::linear") {
+    reason = Reason::native_operator;
+    if (!smallLinearOf(graph, node)) return {};
+    return Iteration{result->sizes, true, true};
+  }
   if (!plainOperands(graph, node, reason)) return {};
   const TensorType* x = tensorAt(graph, node, 0);
   reason = Reason::native_operand;

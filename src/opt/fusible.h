@@ -11,6 +11,9 @@ namespace glowplug::opt {
 struct Iteration {
   std::vector<int64_t> sizes;  // of what it reads or makes, whichever is more
   bool rows = false;           // works along the last dimension
+  // A linear layer: makes rows of another length than those that it reads. The matrix and the
+  // vector are not rows.
+  bool product = false;
 };
 
 // Nothing, and why in `reason`, if it has to run as it is.

@@ -13,6 +13,12 @@ using Kind = Operand::Kind;
 // an AMD EPYC, 1 x 768 x 768 (1.2 MFLOP) is level, 16 x 512 x 512 (8 MFLOP) is 1.6 times as fast.
 constexpr double kLeastFlops = 2e6;
 
+// A kernel makes one element of the result at a time, of vectors along the weight's rows, and pays
+// for the sum over lanes as for this many further products. Above so many products of one layer the
+// library's call is no longer the larger part.
+constexpr double kLanesSum = 160;
+constexpr double kMostProducts = 400e3;
+
 bool isMatrix(const TensorType* type) {
   return type != nullptr && type->dtype == "f32" && type->sizes.size() == 2 && isRowMajor(*type);
 }
@@ -45,10 +51,9 @@ std::optional<Linear> operandsOf(const Node& node) {
   return out;
 }
 
-}  // namespace
-
-std::optional<Linear> linearOf(const Graph& graph, const Node& node,
-                               std::optional<Reason>& reason) {
+// Linear layers of any size that have the layout and dtype.
+std::optional<Linear> plainLinear(const Graph& graph, const Node& node,
+                                  std::optional<Reason>& reason) {
   std::optional<Linear> out = operandsOf(node);
   if (!out || node.barrier || node.results.size() != 1) return {};
   const TensorType* x = graph.type(out->x);
@@ -72,6 +77,25 @@ std::optional<Linear> linearOf(const Graph& graph, const Node& node,
                         bias->sizes == std::vector<int64_t>{out->out};
     if (!vector) return {};
   }
+  reason = {};
+  return out;
+}
+
+}  // namespace
+
+std::optional<Linear> smallLinearOf(const Graph& graph, const Node& node) {
+  std::optional<Reason> reason;
+  const std::optional<Linear> out = plainLinear(graph, node, reason);
+  if (!out || out->transposed || out->rows == 0 || out->in < 2 || out->out < 2) return {};
+  const double products = static_cast<double>(out->rows) * static_cast<double>(out->out) *
+                          (static_cast<double>(out->in) + kLanesSum);
+  return products <= kMostProducts ? out : std::nullopt;
+}
+
+std::optional<Linear> linearOf(const Graph& graph, const Node& node,
+                               std::optional<Reason>& reason) {
+  const std::optional<Linear> out = plainLinear(graph, node, reason);
+  if (!out) return {};
   reason = Reason::native_small;
   const double flops = 2.0 * static_cast<double>(out->rows) * static_cast<double>(out->in) *
                        static_cast<double>(out->out);

@@ -75,14 +75,11 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::Next:
       return callReading(callee, model, args, invoke);
     case CalleeKind::State:
-      deepReadAll(args);
-      return invoke();
     case CalleeKind::AutocastClear:
-      return callAutocastClear(invoke);
     case CalleeKind::ContextGet:
     case CalleeKind::ContextSet:
     case CalleeKind::ContextReset:
-      return callContextVariable(model, args, invoke);
+      return callState(model, args, invoke);
     case CalleeKind::Identity:
       return first ? callIdentity(first, invoke) : invoke();
     case CalleeKind::GetAttr:
@@ -96,6 +93,14 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     default:
       return callContainer(callee, model, args, invoke);
   }
+}
+
+// What reads or changes the thread's state.
+PyObject* Recorder::callState(const Callee& model, const Arguments& args, const Invoke& invoke) {
+  if (model.kind == CalleeKind::AutocastClear) return callAutocastClear(invoke);
+  if (model.kind != CalleeKind::State) return callContextVariable(model, args, invoke);
+  deepReadAll(args);
+  return invoke();
 }
 
 // What enters something into autograd's graph.
