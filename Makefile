@@ -19,9 +19,11 @@ run: build  ## benchmark ResNet-50: eager against Glowplug, then the explanation
 
 test: build includes unit  ## include rules, C++ tests, Python tests but the slow ones
 	$(PYTHON) -m pytest -q -m "not slow"
+	GLOWPLUG_NATIVE=1 $(PYTHON) -m pytest -q -m "not slow" tests/python
 
 test-all: build includes unit  ## test, with the slow ones
 	$(PYTHON) -m pytest -q
+	GLOWPLUG_NATIVE=1 $(PYTHON) -m pytest -q tests/python
 
 verify: build  ## the Python tests in verify mode: every compiled call beside the original
 	GLOWPLUG_VERIFY=1 $(PYTHON) -m pytest -q -m "not slow" tests/python

@@ -190,6 +190,21 @@ Value silu(Rules& r) {
   return r.op(Op::Div, a, r.op(Op::Add, r.constant(1), power));
 }
 
+// The error function with an absolute error of 5e-7, as ATen's vectorised gelu has it: Abramowitz
+// and Stegun, Handbook of Mathematical Functions, 7.1.26. A quarter of the time of the exact one.
+Value roughErf(Rules& r, Value a) {
+  const Value size = r.op(Op::Abs, a);
+  const auto fma = [&](Value x, Value y, double z) { return r.b.op(Op::Fma, x, y, r.constant(z)); };
+  const Value t = r.op(Op::Reciprocal, fma(size, r.constant(0.3275911), 1));
+  Value sum = r.constant(1.061405429);
+  for (const double factor : {-1.453152027, 1.421413741, -0.284496736, 0.254829592}) {
+    sum = fma(sum, t, factor);
+  }
+  const Value power = r.op(Op::Exp, r.op(Op::Neg, r.op(Op::Mul, size, size)));
+  const Value rest = r.op(Op::Mul, r.op(Op::Mul, t, sum), power);
+  return r.op(Op::Copysign, r.op(Op::Sub, r.constant(1), rest), a);
+}
+
 Value gelu(Rules& r) {
   const Value a = r.in(0);
   const Value half = r.op(Op::Mul, a, r.constant(0.5));
@@ -200,7 +215,8 @@ Value gelu(Rules& r) {
     const double factor = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
     inner = r.op(Op::Tanh, r.op(Op::Mul, r.constant(factor), sum));
   } else {
-    inner = r.op(Op::Erf, r.op(Op::Mul, a, r.constant(1 / std::numbers::sqrt2)));
+    const Value scaled = r.op(Op::Mul, a, r.constant(1 / std::numbers::sqrt2));
+    inner = a.dtype == DType::F64 ? r.op(Op::Erf, scaled) : roughErf(r, scaled);
   }
   return r.op(Op::Mul, half, r.op(Op::Add, r.constant(1), inner));
 }
