@@ -3,7 +3,7 @@ PYTHON := .venv/bin/python
 JOBS ?= $(shell nproc)
 export JOBS
 
-.PHONY: help setup build run test test-all verify unit pytest includes fuzz lint format sanitize sanitize-threads wheel clean
+.PHONY: help setup build run test test-all verify performance unit pytest includes fuzz lint format sanitize sanitize-threads wheel clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ SEED ?= 100000
 COUNT ?= 20000
 fuzz: build  ## random programs compiled against eager (SEED=, COUNT=); failures are made small
 	$(PYTHON) -m tests.fuzz --seed $(SEED) --count $(COUNT) --keep-going --shrink
+
+performance: build  ## measures models against eager and others; writes docs/performance.md
+	$(PYTHON) bench/performance.py
 
 includes:
 	$(PYTHON) scripts/check_includes.py

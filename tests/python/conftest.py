@@ -16,7 +16,7 @@ with contextlib.suppress(ImportError):
     importlib.import_module("tqdm").tqdm.monitor_interval = 0
 
 VERIFYING = os.environ.get("GLOWPLUG_VERIFY", "0") not in ("", "0")
-# Equal to the bit is what tests ask for, so kernels are made only where they ask or GLOWPLUG_NATIVE=1.
+# Tests want eager's bits: kernels are made only where a test or GLOWPLUG_NATIVE=1 asks for them.
 NATIVE = os.environ.setdefault("GLOWPLUG_NATIVE", "0") not in ("", "0")
 
 

@@ -65,6 +65,8 @@ def measure(name: str, built: Built, calls: int, compare: Sequence[str], step: S
             first = seconds(ways[how])
             equal = _equal(expected, ways[how]())
             compiled.append(Timing(how, first, 0.0, equal=equal))
+        step("native code, in the background")
+        glowplug.wait()
         step(f"steady state: {calls} calls of each")
         steady = in_turn(ways, calls)
         eager = Timing("eager", first_eager, steady["eager"])
