@@ -4,14 +4,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
-#include "codegen/compiled_kernel.h"
 #include "common/check.h"
 #include "common/log.h"
 #include "engine/entry.h"
+#include "engine/kernel_library.h"
 #include "insight/counters.h"
 #include "lower/fused.h"
 #include "lower/printer.h"
@@ -59,59 +57,6 @@ class Code final : public aten::KernelCode {
   std::shared_ptr<const CompiledKernel> kernel_;
   codegen::Launch launch_;
 };
-
-// Compiled kernels of the process by name, which tells the text: models repeat their blocks.
-class KernelTable {
- public:
-  std::shared_ptr<const CompiledKernel> find(const std::string& name) {
-    const std::lock_guard held(lock_);
-    const auto found = kernels_.find(name);
-    return found == kernels_.end() ? nullptr : found->second.lock();
-  }
-  void add(const std::shared_ptr<const CompiledKernel>& kernel) {
-    const std::lock_guard held(lock_);
-    std::erase_if(kernels_, [](const auto& entry) { return entry.second.expired(); });
-    kernels_[kernel->kernel().name] = kernel;
-  }
-
- private:
-  std::mutex lock_;
-  std::map<std::string, std::weak_ptr<const CompiledKernel>> kernels_;
-};
-
-KernelTable& kernelTable() {
-  static KernelTable* table = new KernelTable;
-  return *table;
-}
-
-codegen::Compiler& compilerOf(const codegen::Target& target) {
-  // One thread compiles.
-  thread_local std::unique_ptr<codegen::Compiler> compiler;
-  if (!compiler) compiler = std::make_unique<codegen::Compiler>(target);
-  return *compiler;
-}
-
-std::vector<std::shared_ptr<const CompiledKernel>> compileAll(std::vector<lower::Kernel> kernels,
-                                                              const codegen::Target& target) {
-  std::vector<std::shared_ptr<const CompiledKernel>> out;
-  std::vector<lower::Kernel> missing;
-  for (lower::Kernel& kernel : kernels) {
-    out.push_back(kernelTable().find(kernel.name));
-    const bool listed = std::any_of(missing.begin(), missing.end(),
-                                    [&](const auto& other) { return other.name == kernel.name; });
-    if (!out.back() && !listed) missing.push_back(kernel);
-  }
-  if (missing.empty()) return out;
-  counters().add(Stat::kernels_compiled, missing.size());
-  const auto made = CompiledKernel::compile(std::move(missing), compilerOf(target));
-  for (size_t i = 0; i < out.size(); ++i) {
-    for (const auto& kernel : made) {
-      if (kernel->kernel().name == kernels[i].name) out[i] = kernel;
-    }
-  }
-  for (const auto& kernel : made) kernelTable().add(kernel);
-  return out;
-}
 
 aten::KernelTensor kernelTensor(const opt::Graph& graph, common::ValueId id) {
   const opt::TensorType& type = *graph.type(id);
@@ -251,11 +196,9 @@ void NativeJob::compile(NativeReport& report) {
     common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
   }
   graphs_.clear();
-  if (!kernels.empty()) {
-    const auto compiled = compileAll(std::move(kernels), *target);
-    for (size_t i = 0; i < compiled.size(); ++i) {
-      code->calls[i].code = std::make_shared<Code>(compiled[i], std::move(sizes[i]));
-    }
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    auto kernel = KernelLibrary::shared().get(kernels[i], report.kernels[i], *target);
+    code->calls[i].code = std::make_shared<Code>(std::move(kernel), std::move(sizes[i]));
   }
   if (!code->calls.empty() || !code->removed.empty() || !code->linears.empty())
     slot_->put(std::move(code));
