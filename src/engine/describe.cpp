@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -21,12 +19,6 @@ using common::ValueId;
 using cpython::Ref;
 
 namespace {
-
-std::mutex phaseLock;
-std::map<std::string, PhaseTime>& phases() {
-  static std::map<std::string, PhaseTime> table;
-  return table;
-}
 
 std::string siteText(const ir::Trace& trace, common::SiteId id) {
   if (!id.valid()) return "";
@@ -272,25 +264,6 @@ size_t graphCount(const CompiledTrace& trace) {
     graphs++;
   }
   return graphs;
-}
-
-void addPhaseTime(const char* phase, double seconds) {
-  std::lock_guard lock(phaseLock);
-  PhaseTime& entry = phases().try_emplace(phase, PhaseTime{phase, 0, 0}).first->second;
-  entry.seconds += seconds;
-  entry.count++;
-}
-
-std::vector<PhaseTime> phaseTimes() {
-  std::lock_guard lock(phaseLock);
-  std::vector<PhaseTime> result;
-  for (const auto& [name, time] : phases()) result.push_back(time);
-  return result;
-}
-
-void resetPhaseTimes() {
-  std::lock_guard lock(phaseLock);
-  phases().clear();
 }
 
 PyObject* describe(const Entry& entry) {

@@ -3,7 +3,9 @@
 #include "codegen/identity.h"
 #include "common/check.h"
 #include "common/log.h"
+#include "engine/phases.h"
 #include "insight/counters.h"
+#include "lower/parser.h"
 
 namespace glowplug::engine {
 namespace {
@@ -65,11 +67,29 @@ KernelLibrary::Code KernelLibrary::load(const lower::Kernel& kernel, const std::
                                         const Target& target) {
   const std::optional<std::string> object = disk_.load(key);
   if (!object) return nullptr;
+  const Phase link("link");
   std::string problem;
   const auto loaded = CompiledKernel::load({kernel}, target, *object, problem);
   if (!loaded.empty()) return loaded[0];
   disk_.refuse(key, problem);
   return nullptr;
+}
+
+std::string KernelLibrary::makeObject(const lower::Kernel& kernel, const Target& target) {
+  const Phase codegen("codegen");
+  return makeObject_ ? makeObject_(kernel) : compilerOf(target).object({&kernel});
+}
+
+void KernelLibrary::warmUp() {
+  const Phase phase("warm up");
+  const std::optional<Target> target = Target::host();
+  if (!target) return;
+  constexpr const char* kText =
+      "kernel warm_up\nsizes n\nbuffers\n  x f32 in\n  y f32 out\nnest i0 [n] vector\n"
+      "  %0: f32 = load x [i0]\n  %1: f32 = add %0 %0\n  store y [i0] %1\n";
+  const lower::Parsed parsed = lower::parse(kText);
+  GP_CHECK(!parsed.error, parsed.error->text());
+  get(parsed.kernel, kText, *target);
 }
 
 KernelLibrary::Code KernelLibrary::get(const lower::Kernel& kernel, const std::string& text,
@@ -83,7 +103,8 @@ KernelLibrary::Code KernelLibrary::get(const lower::Kernel& kernel, const std::s
   if (code) {
     counters().add(Stat::kernels_loaded);
   } else {
-    const std::string object = compilerOf(target).object({&kernel});
+    const std::string object = makeObject(kernel, target);
+    const Phase link("link");
     std::string problem;
     const auto made = CompiledKernel::load({kernel}, target, object, problem);
     GP_CHECK(!made.empty(), problem);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,7 +25,14 @@ class KernelLibrary {
   // are two kernels. Throws InternalError if LLVM refuses the kernel.
   Code get(const lower::Kernel& kernel, const std::string& text, const codegen::Target& target);
 
+  // Has LLVM load and set up what the first kernel of a process needs, by making a small one.
+  void warmUp();
+
   cache::DiskStore& disk() { return disk_; }
+
+  // For tests: makes objects instead of the compiler.
+  using MakeObject = std::function<std::string(const lower::Kernel&)>;
+  void makeObjectsBy(MakeObject make) { makeObject_ = std::move(make); }
 
   // That of the process, with the environment's settings at the first call, which is with the GIL:
   // Python changes the environment.
@@ -32,10 +40,12 @@ class KernelLibrary {
 
  private:
   Code find(const std::string& text);
+  std::string makeObject(const lower::Kernel& kernel, const codegen::Target& target);
   void add(const std::string& text, const Code& code);
   Code load(const lower::Kernel& kernel, const std::string& key, const codegen::Target& target);
 
   cache::DiskStore disk_;
+  MakeObject makeObject_;
   std::mutex lock_;
   std::unordered_map<std::string, std::weak_ptr<const codegen::CompiledKernel>> kernels_;
 };
