@@ -5,6 +5,7 @@
 
 #include <structmember.h>
 
+#include <cmath>
 #include <memory>
 #include <unordered_set>
 
@@ -118,6 +119,12 @@ PyObject* describeEntry(PyObject* self, PyObject*) {
   return guarded([&] { return engine::describe(*asEntry(self)->entry); });
 }
 
+PyObject* toleranceOfEntry(PyObject* self, PyObject*) {
+  const engine::Entry& entry = *asEntry(self)->entry;
+  if (!entry.roundsOtherwise()) Py_RETURN_NONE;
+  return PyFloat_FromDouble(std::pow(10, -static_cast<double>(entry.options().verifyDigits)));
+}
+
 PyObject* resetEntry(PyObject* self, PyObject*) {
   asEntry(self)->entry->reset();
   Py_RETURN_NONE;
@@ -133,6 +140,9 @@ PyMethodDef methods[] = {
      "describe() -> dict: the traces, their graphs, breaks and guards; why the "
      "last call that was not recorded was not, whether the entry stays eager "
      "for it, and whether it breaks the graph."},
+    {"tolerance", toleranceOfEntry, METH_NOARGS,
+     "tolerance() -> float | None: how far, relatively, float results of calls may be from the "
+     "original's for verify mode; None while no trace has native code: equal to the bit."},
     {"reset", resetEntry, METH_NOARGS, "reset(): forgets all traces."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -266,6 +266,13 @@ size_t graphCount(const CompiledTrace& trace) {
   return graphs;
 }
 
+bool Entry::roundsOtherwise() const {
+  for (const auto& group : groups_)
+    for (const auto& trace : group->traces)
+      if (trace->native && trace->native->roundsOtherwise()) return true;
+  return false;
+}
+
 PyObject* describe(const Entry& entry) {
   // Of one moment: while Python objects are made other threads record and reset.
   std::vector<std::shared_ptr<CompiledTrace>> now;

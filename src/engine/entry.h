@@ -71,6 +71,8 @@ class Entry {
   const std::optional<common::Refusal>& lastRefusal() const { return lastRefusal_; }
   uint64_t id() const { return id_; }
   const common::Options& options() const { return options_; }
+  // Some trace has machine code that may round otherwise than eager: kernels, packed weights.
+  bool roundsOtherwise() const;
 
   int traverse(visitproc visit, void* arg) const;
   void clear();

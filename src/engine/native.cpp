@@ -175,6 +175,15 @@ void NativeJob::noteWanted() {
   wanted_.store(calls.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
+bool NativeJob::roundsOtherwise() const {
+  const auto report = report_.load();
+  return report && std::any_of(report->operators.begin(), report->operators.end(),
+                               [](const OperatorFate& fate) {
+                                 return fate.kind == OperatorFate::Kind::Kernel ||
+                                        fate.kind == OperatorFate::Kind::Packed;
+                               });
+}
+
 void NativeJob::run() {
   auto report = std::make_shared<NativeReport>();
   try {

@@ -50,6 +50,8 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   }
   // Nothing while it has not been run.
   std::shared_ptr<const NativeReport> report() const;
+  // It has made kernels or packed weights.
+  bool roundsOtherwise() const;
 
  private:
   void findWeights(const opt::Graph& graph, const TensorOf& tensorOf);
