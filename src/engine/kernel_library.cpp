@@ -1,5 +1,10 @@
 #include "engine/kernel_library.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+
 #include "codegen/identity.h"
 #include "common/check.h"
 #include "common/log.h"
@@ -42,11 +47,32 @@ cache::Settings settingsOfProcess() {
   return out;
 }
 
+// GLOWPLUG_TELL=gdb,perf
+void tellWhoAsks() {
+  const char* wanted = std::getenv("GLOWPLUG_TELL");
+  std::string_view names = wanted == nullptr ? "" : wanted;
+  while (!names.empty()) {
+    const size_t stop = std::min(names.find(','), names.size());
+    const std::string_view name = names.substr(0, stop);
+    names.remove_prefix(std::min(stop + 1, names.size()));
+    using codegen::Session;
+    std::string problem = "known are gdb and perf";
+    if (name == "gdb") problem = Session::shared().tell(Session::Listener::Gdb);
+    if (name == "perf") problem = Session::shared().tell(Session::Listener::Perf);
+    if (!problem.empty()) common::tell(fmt::format("GLOWPLUG_TELL: '{}': {}", name, problem));
+  }
+}
+
+KernelLibrary* makeLibrary() {
+  tellWhoAsks();
+  return new KernelLibrary(settingsOfProcess());
+}
+
 }  // namespace
 
 KernelLibrary& KernelLibrary::shared() {
   // Never destroyed: a thread may compile while the process ends.
-  static KernelLibrary* library = new KernelLibrary(settingsOfProcess());
+  static KernelLibrary* library = makeLibrary();
   return *library;
 }
 
