@@ -6,10 +6,13 @@ placeholder, and the result is called with those tensors and returns a sequence 
 """
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+log = logging.getLogger("glowplug")
 
 Backend = Callable[..., Any]
 
@@ -57,6 +60,8 @@ def resolve(
     Options that are the backend's own (inductor's configuration) are bound to the function; the
     others stay for the engine, which knows its own. Raises ValueError for an unknown name.
     """
+    if mode != "default" and backend not in (NATIVE, "inductor"):
+        log.warning("glowplug: backend %r ignores mode %r", backend, mode)
     if callable(backend) and not isinstance(backend, str):
         return backend, options
     if backend in OWN:

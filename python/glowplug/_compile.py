@@ -83,12 +83,14 @@ def compile(
             name of a registered or torch.compile backend ("inductor", ...), or a function
             ``fn(graph_module, example_inputs) -> callable``.
         mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
-        options: settings of the engine, and of the backend where it takes any, by name.
+        options: settings of the engine, and of the backend where it takes any, by name;
+            ``{"disable_passes": [...]}`` leaves out passes of native code.
         disable: return `model` as it is.
 
     Raises:
         TypeError: `model` cannot be compiled; the message names what can.
-        ValueError: unknown backend, mode or option; the message lists the known ones.
+        ValueError: unknown backend, mode, option or pass (the message lists the known ones), or
+            two of them that contradict each other (it names both).
     """
     config = checked(fullgraph, dynamic, backend, mode, options)
     if model is None:

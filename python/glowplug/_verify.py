@@ -9,6 +9,10 @@ paths lead to the same object or memory is a part of the description.
 While a call is checked torch runs on one thread: OpenMP's threads do not survive a fork, and sums
 depend on how many there are. Calls made while other Python threads are alive are made without the
 check, which is said once: what those threads hold or wait for would stand still in the fork.
+
+Where native code rounds otherwise, float32 tensors and Python floats need only be close: the forked
+process is then asked for the contents behind the digests that differ. Before such a call the
+background thread is waited for, so that what is checked is the code that later calls run.
 """
 
 import contextlib
@@ -16,8 +20,9 @@ import functools
 import hashlib
 import io
 import logging
+import math
+import multiprocessing
 import os
-import pickle
 import random
 import sys
 import types
@@ -45,6 +50,7 @@ class _Description:
     def __init__(self) -> None:
         self.rows: dict[str, str] = {}
         self._seen: dict[int, str] = {}
+        self.floats: dict[str, torch.Tensor | float] = {}  # what may be close instead of equal
         self._storages: dict[int, str] = {}
         self._alive: list[Any] = []  # an address must not come to mean another object
 
@@ -54,6 +60,8 @@ class _Description:
             return
         if _is_value(value):
             self.rows[path] = f"{type(value).__name__} {value!r}"
+            if type(value) is float:
+                self.floats[path] = value
             return
         known = self._seen.setdefault(id(value), path)
         if known != path:
@@ -83,6 +91,8 @@ class _Description:
             digest = hashlib.sha1(data).hexdigest()
             few = plain.reshape(-1)[:4].tolist()
             self.rows[path + ".data"] = f"{digest} {few}..."
+            if plain.dtype is torch.float32:
+                self.floats[path + ".data"] = plain
         if tensor.is_leaf and tensor.grad is not None:
             self.add(path + ".grad", tensor.grad, depth + 1)
 
@@ -120,7 +130,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _describe(
     original: Any, args: tuple[Any, ...], kwargs: dict[str, Any], ended: Any
-) -> dict[str, str]:
+) -> _Description:
     description = _Description()
     description.add("result", ended)
     description.add("args", args)
@@ -136,7 +146,7 @@ def _describe(
         torch.get_rng_state().numpy().tobytes()
     ).hexdigest()
     description.rows["random numbers"] = hashlib.sha1(repr(random.getstate()).encode()).hexdigest()
-    return description.rows
+    return description
 
 
 def _run(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
@@ -147,36 +157,86 @@ def _run(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
         return f"raises {type(error).__name__}: {error}", error
 
 
-def _expected(original: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, str]:
-    """The description that the original leaves, from a forked process."""
-    read, write = os.pipe()
-    numbers = random.getstate()
-    child = os.fork()
-    if child == 0:
-        status = 1
+class _Original:
+    """The call of the original in a forked process, and what it leaves.
+
+    With `stays` that process waits to be asked for contents until ``end``.
+    """
+
+    def __init__(
+        self, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stays: bool
+    ) -> None:
+        self._stays = stays
+        self._connection, theirs = multiprocessing.Pipe()
+        numbers = random.getstate()
+        self._child = os.fork()
+        if self._child == 0:
+            status = 1
+            try:
+                random.setstate(numbers)  # module random seeds itself anew after a fork
+                _C.set_stance("force_eager")  # other entries are originals here, too
+                self._connection.close()
+                _answer(theirs, original, args, kwargs, stays)
+                status = 0
+            finally:
+                os._exit(status)  # nothing of the parent's may run twice
+        theirs.close()
         try:
-            random.setstate(numbers)  # module random seeds itself anew after a fork
-            _C.set_stance("force_eager")  # other entries are originals here, too
-            os.close(read)
-            out = io.StringIO()
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
-                with warnings.catch_warnings():
-                    ended, _ = _run(lambda: original(*args, **kwargs))
-                left = _describe(original, args, kwargs, ended)
-            left["output"] = out.getvalue()
-            with os.fdopen(write, "wb") as pipe:
-                pipe.write(pickle.dumps(left))
-            status = 0
-        finally:
-            os._exit(status)  # nothing of the parent's may run twice
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        data = pipe.read()
-    os.waitpid(child, 0)
-    if not data:
-        raise DifferenceError(f"verify: the original {original!r} ended its process")
-    rows: dict[str, str] = pickle.loads(data)
-    return rows
+            self.rows: dict[str, str] = self._connection.recv()
+        except EOFError:
+            self.rows = {}
+        if not (stays and self.rows):
+            self._wait()
+        if not self.rows:
+            raise DifferenceError(f"verify: the original {original!r} ended its process")
+
+    def floats(self, paths: list[str]) -> dict[str, torch.Tensor | float]:
+        """The floats at those paths."""
+        self._connection.send(paths)
+        found: dict[str, torch.Tensor | float] = self._connection.recv()
+        return found
+
+    def end(self) -> None:
+        """Let the process go."""
+        if self._stays:
+            self._connection.send(None)
+            self._wait()
+
+    def _wait(self) -> None:
+        self._connection.close()
+        os.waitpid(self._child, 0)
+
+
+def _answer(
+    connection: Any, original: Any, args: tuple[Any, ...], kwargs: dict[str, Any], stays: bool
+) -> None:
+    """What the forked process does."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
+        with warnings.catch_warnings():
+            ended, _ = _run(lambda: original(*args, **kwargs))
+        left = _describe(original, args, kwargs, ended)
+    left.rows["output"] = out.getvalue()
+    connection.send(left.rows)
+    while stays and (paths := connection.recv()) is not None:
+        # As numpy arrays: tensors would be sent as handles of shared memory.
+        wanted = {path: left.floats[path] for path in paths if path in left.floats}
+        connection.send(
+            {p: v.numpy() if isinstance(v, torch.Tensor) else v for p, v in wanted.items()}
+        )
+
+
+def _is_close(expected: Any, found: Any, tolerance: float) -> bool:
+    """Whether each element is that close to its counterpart, or to the size of a usual element."""
+    if type(expected) is float and type(found) is float:
+        both_nan = math.isnan(expected) and math.isnan(found)
+        return both_nan or math.isclose(expected, found, rel_tol=tolerance)
+    expected, found = torch.as_tensor(expected).double(), torch.as_tensor(found).double()
+    if expected.shape != found.shape:
+        return False
+    finite = expected[expected.isfinite()]
+    usual = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    return torch.allclose(found, expected, rtol=tolerance, atol=tolerance * usual, equal_nan=True)
 
 
 class _Tee(io.StringIO):
@@ -202,24 +262,43 @@ def check(entry: _C.Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     original = entry.callable
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
+    _C.wait()
+    tolerance = entry.tolerance()
+    beside = None
     try:
         sys.stdout.flush()
-        expected = _expected(original, args, kwargs)
+        beside = _Original(original, args, kwargs, stays=tolerance is not None)
         tee = _Tee(sys.stdout)
         with contextlib.redirect_stdout(tee):
             ended, error = _run(lambda: _C.call_unverified(entry, args, kwargs))
         found = _describe(original, args, kwargs, ended)
-        found["output"] = tee.getvalue()
+        found.rows["output"] = tee.getvalue()
+        path = _first_difference(beside, found, tolerance)
     finally:
         torch.set_num_threads(threads)
+        if beside is not None:
+            beside.end()
     if error is not None and _is_refusal(error):
         raise error
-    for path in expected | found:
-        if expected.get(path) != found.get(path):
-            raise DifferenceError(_report(entry, path, expected, found))
+    if path is not None:
+        raise DifferenceError(_report(entry, path, beside.rows, found.rows, tolerance))
     if error is not None:
         raise error
     return ended
+
+
+def _first_difference(
+    beside: _Original, found: _Description, tolerance: float | None
+) -> str | None:
+    """The first path at which the two differ by more than they may."""
+    paths = [p for p in beside.rows | found.rows if beside.rows.get(p) != found.rows.get(p)]
+    if tolerance is None or not paths:
+        return paths[0] if paths else None
+    theirs = beside.floats([path for path in paths if path in found.floats])
+    for path in paths:
+        if path not in theirs or not _is_close(theirs[path], found.floats[path], tolerance):
+            return path
+    return None
 
 
 @functools.cache
@@ -232,17 +311,37 @@ def _is_refusal(error: BaseException) -> bool:
     return type(error) is RuntimeError and str(error).startswith("glowplug: ")
 
 
-def _report(entry: _C.Entry, path: str, expected: dict[str, str], found: dict[str, str]) -> str:
-    name = entry.describe()["name"]
+def _report(
+    entry: _C.Entry,
+    path: str,
+    expected: dict[str, str],
+    found: dict[str, str],
+    tolerance: float | None,
+) -> str:
+    facts = entry.describe()
+    beyond = "" if tolerance is None else f" by more than a relative {tolerance:g}"
     text = (
-        f"verify: {name} differs from the original at {path}\n"
+        f"verify: {facts['name']} differs from the original at {path}{beyond}\n"
         f"  original: {expected.get(path, 'nothing')}\n"
         f"  compiled: {found.get(path, 'nothing')}"
     )
-    for trace in entry.describe()["traces"]:
+    for trace in facts["traces"]:
         sites = trace["result_sites"]
         places = [place for place in sites if path.startswith(place)]
         if places:
-            text += f"\n  made by: {sites[max(places, key=len)]}"
-            break
+            maker = sites[max(places, key=len)]
+            return f"{text}\n  made by: {maker}{_by_native_code(trace['native'], maker)}"
     return text
+
+
+def _by_native_code(native: dict[str, Any] | None, maker: str) -> str:
+    """Which native code computes that operator, if any."""
+    for fate in native["operators"] if native else ():
+        if f"{fate['op']} at {fate['site']}" != maker:
+            continue
+        if fate["kernel"] >= 0:
+            kernel = native["kernels"][fate["kernel"]] if native else ""
+            return f", in kernel {fate['kernel']}:\n{kernel}"
+        if fate["packed"]:
+            return ", with a packed weight"
+    return ""

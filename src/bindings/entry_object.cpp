@@ -5,9 +5,11 @@
 
 #include <structmember.h>
 
+#include <cmath>
 #include <memory>
 #include <unordered_set>
 
+#include "bindings/entry_options.h"
 #include "bindings/verify.h"
 #include "engine/entry.h"
 #include "trace/callees.h"
@@ -53,24 +55,6 @@ PyObject* callEntry(PyObject* self, PyObject* const* args, size_t nargsf, PyObje
       [&] { return entry.call(args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames); });
 }
 
-// Options as Python values; -1 with a ValueError that names the option.
-int readOptions(PyObject* dict, common::Options* options) {
-  std::vector<std::string> complaints;
-  *options = common::Options::fromEnvironment(complaints);
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (dict && dict != Py_None && PyDict_Next(dict, &position, &key, &value)) {
-    Ref name = Ref::steal(PyObject_Str(key)), text = Ref::steal(PyObject_Str(value));
-    if (!name || !text) return -1;
-    std::string wrong = options->set(PyUnicode_AsUTF8(name.get()), PyUnicode_AsUTF8(text.get()));
-    if (!wrong.empty()) {
-      PyErr_SetString(PyExc_ValueError, wrong.c_str());
-      return -1;
-    }
-  }
-  return 0;
-}
-
 PyObject* newEntry(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
   static const char* names[] = {"callable", "name",    "backend",   "lower",
                                 "options",  "dynamic", "fullgraph", nullptr};
@@ -84,10 +68,12 @@ PyObject* newEntry(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
     PyErr_Format(PyExc_TypeError, "Entry needs a callable, not %.100s", Py_TYPE(callable)->tp_name);
     return nullptr;
   }
-  common::Options parsed;
-  if (readOptions(options, &parsed) < 0) return nullptr;
   engine::Backend target;
-  if (backend && PyUnicode_Check(backend)) target.name = PyUnicode_AsUTF8(backend);
+  const bool named = !backend || PyUnicode_Check(backend);
+  if (backend && named) target.name = PyUnicode_AsUTF8(backend);
+  common::Options parsed;
+  if (readOptions(options, named && lower == Py_None ? target.name : "", &parsed) < 0)
+    return nullptr;
   if (lower != Py_None) target.lower = Ref::borrow(lower);
   PyObject* self = type->tp_alloc(type, 0);
   if (!self) return nullptr;
@@ -133,6 +119,12 @@ PyObject* describeEntry(PyObject* self, PyObject*) {
   return guarded([&] { return engine::describe(*asEntry(self)->entry); });
 }
 
+PyObject* toleranceOfEntry(PyObject* self, PyObject*) {
+  const engine::Entry& entry = *asEntry(self)->entry;
+  if (!entry.roundsOtherwise()) Py_RETURN_NONE;
+  return PyFloat_FromDouble(std::pow(10, -static_cast<double>(entry.options().verifyDigits)));
+}
+
 PyObject* resetEntry(PyObject* self, PyObject*) {
   asEntry(self)->entry->reset();
   Py_RETURN_NONE;
@@ -148,6 +140,9 @@ PyMethodDef methods[] = {
      "describe() -> dict: the traces, their graphs, breaks and guards; why the "
      "last call that was not recorded was not, whether the entry stays eager "
      "for it, and whether it breaks the graph."},
+    {"tolerance", toleranceOfEntry, METH_NOARGS,
+     "tolerance() -> float | None: how far, relatively, float results of calls may be from the "
+     "original's for verify mode; None while no trace has native code: equal to the bit."},
     {"reset", resetEntry, METH_NOARGS, "reset(): forgets all traces."},
     {nullptr, nullptr, 0, nullptr}};
 

@@ -9,6 +9,7 @@
 #include "common/events.h"
 #include "engine/background.h"
 #include "engine/entry.h"
+#include "engine/kernel_library.h"
 #include "engine/python_values.h"
 #include "insight/counters.h"
 #include "trace/callees.h"
@@ -27,6 +28,21 @@ Ref tallyDict(const insight::Tally& tally) {
   return dict.take();
 }
 
+Ref cacheDict() {
+  const cache::DiskStore::Counts counts = engine::KernelLibrary::shared().disk().counts();
+  insight::Tally out{{"hits", counts.hits},
+                     {"misses", counts.misses},
+                     {"writes", counts.writes},
+                     {"evicted", counts.evicted}};
+  uint64_t rejected = 0;
+  for (const auto& [reason, count] : counts.rejected) {
+    out["rejected_" + reason] = count;
+    rejected += count;
+  }
+  out["rejected"] = rejected;
+  return tallyDict(out);
+}
+
 PyObject* counters(PyObject*, PyObject*) {
   insight::Counters::Snapshot snapshot = insight::counters().snapshot();
   DictBuilder dict;
@@ -35,6 +51,7 @@ PyObject* counters(PyObject*, PyObject*) {
   dict.set("recompiles", tallyDict(snapshot.recompiles));
   dict.set("refusals", tallyDict(snapshot.refusals));
   dict.set("native", tallyDict(snapshot.native));
+  dict.set("cache", cacheDict());
   return dict.take().release();
 }
 
@@ -42,6 +59,7 @@ PyObject* reset(PyObject*, PyObject*) {
   bindings::resetAllEntries();
   engine::cancelJobs();
   insight::counters().reset();
+  engine::KernelLibrary::shared().disk().resetCounts();
   engine::resetPhaseTimes();
   Py_RETURN_NONE;
 }
@@ -149,5 +167,6 @@ PyMODINIT_FUNC PyInit__C() {
   aten::hearOfUnversioned();
   trace::wellKnown();
   trace::prepareCallees();
+  engine::KernelLibrary::shared();
   return module.release();
 }

@@ -2,9 +2,12 @@
 
 #include <llvm/ExecutionEngine/Orc/AbsoluteSymbols.h>
 #include <llvm/ExecutionEngine/Orc/Core.h>
+#include <llvm/ExecutionEngine/Orc/Debugging/ELFDebugObjectPlugin.h>
+#include <llvm/ExecutionEngine/Orc/Debugging/PerfSupportPlugin.h>
 #include <llvm/ExecutionEngine/Orc/ObjectFileInterface.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/ExecutionEngine/Orc/SelfExecutorProcessControl.h>
+#include <llvm/ExecutionEngine/Orc/TargetProcess/JITLoaderPerf.h>
 #include <llvm/Support/MemoryBuffer.h>
 
 #include <atomic>
@@ -28,8 +31,11 @@ class OrcSession;
 
 class OrcCode final : public LoadedCode {
  public:
-  OrcCode(ExecutionSession& session, JITDylib& code) : session_(session), code_(code) {}
-  ~OrcCode() override { llvm::consumeError(session_.removeJITDylib(code_)); }
+  OrcCode(ExecutionSession& session, JITDylib& code, bool stays)
+      : session_(session), code_(code), stays_(stays) {}
+  ~OrcCode() override {
+    if (!stays_) llvm::consumeError(session_.removeJITDylib(code_));
+  }
 
   lower::NestFunction function(const lower::Kernel& kernel, size_t nest) const override {
     auto found = session_.lookup({&code_}, symbolOf(kernel, nest));
@@ -43,6 +49,7 @@ class OrcCode final : public LoadedCode {
  private:
   ExecutionSession& session_;
   JITDylib& code_;
+  const bool stays_;
 };
 
 class OrcSession final : public Session {
@@ -62,10 +69,31 @@ class OrcSession final : public Session {
     GP_CHECK(!problem, llvm::toString(std::move(problem)));
   }
 
+  std::string tell(Listener listener) override {
+    if (listener == Listener::Gdb) {
+      llvm::Error problem = llvm::Error::success();
+      auto plugin = std::make_shared<ELFDebugObjectPlugin>(session_, /*RequireDebugSections=*/false,
+                                                           /*AutoRegisterCode=*/true, problem);
+      if (problem) return llvm::toString(std::move(problem));
+      linker_.addPlugin(std::move(plugin));
+      // LLVM 22 frees what gdb was told of and does not take it back: such code stays.
+      gdbIsTold_ = true;
+      return "";
+    }
+    // By address: the extension's libraries are not among those that dlsym() looks through.
+    linker_.addPlugin(std::make_shared<PerfSupportPlugin>(
+        session_.getExecutorProcessControl(),
+        ExecutorAddr::fromPtr(&llvm_orc_registerJITLoaderPerfStart),
+        ExecutorAddr::fromPtr(&llvm_orc_registerJITLoaderPerfEnd),
+        ExecutorAddr::fromPtr(&llvm_orc_registerJITLoaderPerfImpl), /*EmitDebugInfo=*/false,
+        /*EmitUnwindInfo=*/true));
+    return "";
+  }
+
   std::shared_ptr<const LoadedCode> load(const std::string& object, std::string& problem) override {
     JITDylib& code = session_.createBareJITDylib("code" + std::to_string(next_++));
     code.addToLinkOrder(runtime_);
-    auto loaded = std::make_shared<OrcCode>(session_, code);
+    auto loaded = std::make_shared<OrcCode>(session_, code, gdbIsTold_);
     auto buffer = llvm::MemoryBuffer::getMemBufferCopy(object, "glowplug");
     llvm::Expected<MaterializationUnit::Interface> interface =
         getObjectFileInterface(session_, buffer->getMemBufferRef());
@@ -91,6 +119,7 @@ class OrcSession final : public Session {
   ObjectLinkingLayer linker_;
   JITDylib& runtime_;
   std::atomic<uint64_t> next_{0};
+  std::atomic<bool> gdbIsTold_{false};
 };
 
 }  // namespace

@@ -25,6 +25,12 @@ class Session {
   // The session of the process. It is never destroyed, so that code may be let go of at exit.
   static Session& shared();
 
+  // Tells gdb, or perf, of code that is loaded from now on: kernels have names in backtraces and in
+  // profiles (for perf: `perf record -k 1`, then `perf inject --jit`). With gdb, code stays when it
+  // is let go of. Returns why not, or an empty string.
+  enum class Listener { Gdb, Perf };
+  virtual std::string tell(Listener listener) = 0;
+
   // Links what Compiler::object() made, now or in another process. Returns null and says why in
   // `problem` when LLVM refuses it: a damaged or foreign file, not a bug. The caller has made sure
   // that nobody tampered with it: linking does not make hostile code harmless.

@@ -57,6 +57,11 @@ void writeLog(Channel channel, std::string_view text) {
 
 }  // namespace detail
 
+void tell(std::string_view text) {
+  const std::string line = fmt::format("[glowplug] {}\n", text);
+  std::fwrite(line.data(), 1, line.size(), stderr);
+}
+
 std::string setLogs(std::string_view channels) {
   uint32_t mask = 0;
   std::string unknown;

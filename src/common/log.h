@@ -32,6 +32,9 @@ void log(Channel channel, fmt::format_string<Args...> format, Args&&... args) {
   if (logs(channel)) detail::writeLog(channel, fmt::format(format, std::forward<Args>(args)...));
 }
 
+// "[glowplug] text" for everybody: what has been ignored, once. From any thread, without Python.
+void tell(std::string_view text);
+
 // Switches on exactly the channels of that comma list, as GLOWPLUG_LOGS does when the program
 // starts. Returns a complaint that names what is unknown and lists the channels, or an empty
 // string.

@@ -5,7 +5,6 @@
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
-#include <optional>
 
 namespace glowplug::common {
 namespace {
@@ -14,23 +13,6 @@ template <class Type>
 constexpr const char* kTypeName = "int";
 template <>
 constexpr const char* kTypeName<bool> = "bool";
-
-std::optional<int64_t> readSwitch(std::string_view text) {
-  for (const std::string_view word : {"true", "True", "on", "1"}) {
-    if (text == word) return 1;
-  }
-  for (const std::string_view word : {"false", "False", "off", "0"}) {
-    if (text == word) return 0;
-  }
-  return std::nullopt;
-}
-
-std::optional<int64_t> readNumber(std::string_view text) {
-  int64_t out = 0;
-  const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), out);
-  if (problem != std::errc() || stop != text.data() + text.size()) return std::nullopt;
-  return out;
-}
 
 std::string unknownOption(std::string_view name) {
   std::vector<std::string_view> names;
@@ -41,7 +23,8 @@ std::string unknownOption(std::string_view name) {
 template <class Type>
 std::string assign(Type& member, const OptionInfo& option, std::string_view text) {
   constexpr bool isSwitch = std::is_same_v<Type, bool>;
-  const std::optional<int64_t> value = isSwitch ? readSwitch(text) : readNumber(text);
+  const std::optional<int64_t> value =
+      isSwitch ? std::optional<int64_t>(readSwitch(text)) : readNumber(text);
   if (!value || *value < option.least || *value > option.most) {
     const std::string wanted =
         isSwitch ? "true or false"
@@ -53,6 +36,23 @@ std::string assign(Type& member, const OptionInfo& option, std::string_view text
 }
 
 }  // namespace
+
+std::optional<bool> readSwitch(std::string_view text) {
+  for (const std::string_view word : {"true", "True", "on", "1"}) {
+    if (text == word) return true;
+  }
+  for (const std::string_view word : {"false", "False", "off", "0"}) {
+    if (text == word) return false;
+  }
+  return std::nullopt;
+}
+
+std::optional<int64_t> readNumber(std::string_view text) {
+  int64_t out = 0;
+  const auto [stop, problem] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (problem != std::errc() || stop != text.data() + text.size()) return std::nullopt;
+  return out;
+}
 
 const std::vector<OptionInfo>& optionTable() {
   static const std::vector<OptionInfo> kTable = {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,5 +37,10 @@ struct OptionInfo {
   const char* doc;
 };
 const std::vector<OptionInfo>& optionTable();
+
+// Values as texts: "1", "true", "True", "on" and their opposites; a whole number. Nothing for
+// anything else.
+std::optional<bool> readSwitch(std::string_view text);
+std::optional<int64_t> readNumber(std::string_view text);
 
 }  // namespace glowplug::common

@@ -1,6 +1,8 @@
 #include "engine/background.h"
 
+#include <fmt/format.h>
 #include <pthread.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -17,6 +19,8 @@
 namespace glowplug::engine {
 namespace {
 
+constexpr int kNice = 10;
+
 class Worker {
  public:
   void enqueue(const std::weak_ptr<Job>& job) {
@@ -29,12 +33,13 @@ class Worker {
 
   void wait() {
     std::unique_lock held(lock_);
-    changed_.wait(held, [this] { return jobs_.empty() && !running_; });
+    changed_.wait(held, [this] { return jobs_.empty() && !working_; });
   }
 
   void cancel() {
     const std::lock_guard held(lock_);
     jobs_.clear();
+    if (running_) running_->stop();
     changed_.notify_all();
   }
 
@@ -43,6 +48,7 @@ class Worker {
       const std::lock_guard held(lock_);
       stopping_ = true;
       jobs_.clear();
+      if (running_) running_->stop();
       changed_.notify_all();
     }
     if (thread_.joinable()) thread_.join();
@@ -54,23 +60,47 @@ class Worker {
 
  private:
   void work() {
+    giveWay();
     std::unique_lock held(lock_);
     while (true) {
       changed_.wait(held, [this] { return stopping_ || !jobs_.empty(); });
       if (stopping_) return;
-      std::shared_ptr<Job> job = jobs_.front().lock();
-      jobs_.pop_front();
-      running_ = true;
+      std::shared_ptr<Job> job = mostUrgent();
+      working_ = true;
+      running_ = job.get();
       held.unlock();
       if (job) {
         const std::lock_guard busy(busy_);
         runOne(*job);
       }
-      job.reset();
       held.lock();
-      running_ = false;
+      running_ = nullptr;
+      held.unlock();
+      job.reset();  // may be the last to hold it
+      held.lock();
+      working_ = false;
       changed_.notify_all();
     }
+  }
+
+  // Takes it from the queue; null if its owner has let go of it.
+  std::shared_ptr<Job> mostUrgent() {
+    std::shared_ptr<Job> best;
+    size_t place = 0;
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      std::shared_ptr<Job> job = jobs_[i].lock();
+      if (!job || (best && job->urgency() <= best->urgency())) continue;
+      best = std::move(job);
+      place = i;
+    }
+    jobs_.erase(jobs_.begin() + static_cast<ptrdiff_t>(place));
+    return best;
+  }
+
+  static void giveWay() {
+    pthread_setname_np(pthread_self(), "glowplug");
+    // Of this thread only, and of those that it starts. It stays as it is where that is forbidden.
+    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
   }
 
   static void runOne(Job& job) {
@@ -78,7 +108,7 @@ class Worker {
       job.run();
     } catch (const std::exception& error) {
       insight::counters().addNative(common::Reason::native_failed);
-      common::log(common::Channel::Native, "a job failed: {}", error.what());
+      common::tell(fmt::format("a job of the background thread failed: {}", error.what()));
     }
   }
 
@@ -87,7 +117,8 @@ class Worker {
   std::condition_variable changed_;
   std::deque<std::weak_ptr<Job>> jobs_;
   std::thread thread_;
-  bool running_ = false;
+  bool working_ = false;
+  Job* running_ = nullptr;
   bool stopping_ = false;
 };
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <map>
-#include <mutex>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -21,12 +19,6 @@ using common::ValueId;
 using cpython::Ref;
 
 namespace {
-
-std::mutex phaseLock;
-std::map<std::string, PhaseTime>& phases() {
-  static std::map<std::string, PhaseTime> table;
-  return table;
-}
 
 std::string siteText(const ir::Trace& trace, common::SiteId id) {
   if (!id.valid()) return "";
@@ -274,24 +266,11 @@ size_t graphCount(const CompiledTrace& trace) {
   return graphs;
 }
 
-void addPhaseTime(std::string_view phase, double seconds) {
-  std::lock_guard lock(phaseLock);
-  PhaseTime& entry =
-      phases().try_emplace(std::string(phase), PhaseTime{std::string(phase), 0, 0}).first->second;
-  entry.seconds += seconds;
-  entry.count++;
-}
-
-std::vector<PhaseTime> phaseTimes() {
-  std::lock_guard lock(phaseLock);
-  std::vector<PhaseTime> result;
-  for (const auto& [name, time] : phases()) result.push_back(time);
-  return result;
-}
-
-void resetPhaseTimes() {
-  std::lock_guard lock(phaseLock);
-  phases().clear();
+bool Entry::roundsOtherwise() const {
+  for (const auto& group : groups_)
+    for (const auto& trace : group->traces)
+      if (trace->native && trace->native->roundsOtherwise()) return true;
+  return false;
 }
 
 PyObject* describe(const Entry& entry) {

@@ -74,7 +74,9 @@ Entry::Entry(PyObject* callable, std::string name, Backend backend, common::Opti
       backend_(std::move(backend)),
       options_(options),
       fullgraph_(fullgraph),
-      id_(nextEntry++) {}
+      id_(nextEntry++) {
+  if (makesNative()) warmUpNative();
+}
 
 Entry::~Entry() = default;
 
@@ -231,6 +233,7 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call, Ob
   };
   std::shared_ptr<CompiledTrace> trace = find(number);
   GP_CHECK(trace, "a matched trace exists");
+  if (trace->native) trace->native->wanted();
   int64_t start = timing.mark();
   std::unique_ptr<replay::Suspended> suspended;
   Outcome outcome = runTrace(group, trace, call, std::move(fetched), suspended);
@@ -521,7 +524,7 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
 
 // In the background; until it is done the plan runs as it is.
 void Entry::compileNative(CompiledTrace& trace, const guard::Call& call) {
-  if (backend_.name != "native" || backend_.lower || !options_.native) return;
+  if (!makesNative()) return;
   int64_t start = now();
   Objects fetched;
   const bool known = groupOfThread()->guards.holds(trace.number, call, fetched);

@@ -11,6 +11,7 @@
 #include "common/reasons.h"
 #include "cpython/ref.h"
 #include "engine/native.h"
+#include "engine/phases.h"
 #include "guard/guard_tree.h"
 #include "replay/plan.h"
 #include "replay/rerun.h"
@@ -70,6 +71,8 @@ class Entry {
   const std::optional<common::Refusal>& lastRefusal() const { return lastRefusal_; }
   uint64_t id() const { return id_; }
   const common::Options& options() const { return options_; }
+  // Some trace has machine code that may round otherwise than eager: kernels, packed weights.
+  bool roundsOtherwise() const;
 
   int traverse(visitproc visit, void* arg) const;
   void clear();
@@ -88,6 +91,9 @@ class Entry {
   PyObject* install(const std::shared_ptr<trace::Recording>& recording, const guard::Call& call,
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
   PyObject* refused(const common::Refusal& refusal, cpython::Ref result);
+  bool makesNative() const {
+    return options_.native && backend_.name == "native" && !backend_.lower;
+  }
   void compileNative(CompiledTrace& trace, const guard::Call& call);
   void lowerSegments(CompiledTrace& trace, const Objects& fetched);
   // Runs a trace. Handled: *result is the call's; otherwise the caller goes on as if no trace had
@@ -124,16 +130,6 @@ bool isRecording();
 enum class Stance { Default, ForceEager, EagerOnRecompile, FailOnRecompile };
 void setStance(Stance stance);
 Stance stance();
-
-// Seconds and counts by phase since the last reset: capture, build, lower.
-struct PhaseTime {
-  std::string phase;
-  double seconds;
-  uint64_t count;
-};
-std::vector<PhaseTime> phaseTimes();
-void addPhaseTime(std::string_view phase, double seconds);
-void resetPhaseTimes();
 
 // Graphs of a trace: runs of operators between graph breaks. A fork splits a graph into segments,
 // but the program goes on without Python in between.

@@ -3,15 +3,15 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
-#include "codegen/compiled_kernel.h"
 #include "common/check.h"
 #include "common/log.h"
-#include "engine/entry.h"
+#include "engine/kernel_library.h"
+#include "engine/native_draft.h"
+#include "engine/phases.h"
 #include "insight/counters.h"
 #include "lower/fused.h"
 #include "lower/printer.h"
@@ -60,73 +60,42 @@ class Code final : public aten::KernelCode {
   codegen::Launch launch_;
 };
 
-// Compiled kernels of the process by name, which tells the text: models repeat their blocks.
-class KernelTable {
- public:
-  std::shared_ptr<const CompiledKernel> find(const std::string& name) {
-    const std::lock_guard held(lock_);
-    const auto found = kernels_.find(name);
-    return found == kernels_.end() ? nullptr : found->second.lock();
-  }
-  void add(const std::shared_ptr<const CompiledKernel>& kernel) {
-    const std::lock_guard held(lock_);
-    std::erase_if(kernels_, [](const auto& entry) { return entry.second.expired(); });
-    kernels_[kernel->kernel().name] = kernel;
-  }
-
- private:
-  std::mutex lock_;
-  std::map<std::string, std::weak_ptr<const CompiledKernel>> kernels_;
-};
-
-KernelTable& kernelTable() {
-  static KernelTable* table = new KernelTable;
-  return *table;
-}
-
-codegen::Compiler& compilerOf(const codegen::Target& target) {
-  // One thread compiles.
-  thread_local std::unique_ptr<codegen::Compiler> compiler;
-  if (!compiler) compiler = std::make_unique<codegen::Compiler>(target);
-  return *compiler;
-}
-
-std::vector<std::shared_ptr<const CompiledKernel>> compileAll(std::vector<lower::Kernel> kernels,
-                                                              const codegen::Target& target) {
-  std::vector<std::shared_ptr<const CompiledKernel>> out;
-  std::vector<lower::Kernel> missing;
-  for (lower::Kernel& kernel : kernels) {
-    out.push_back(kernelTable().find(kernel.name));
-    const bool listed = std::any_of(missing.begin(), missing.end(),
-                                    [&](const auto& other) { return other.name == kernel.name; });
-    if (!out.back() && !listed) missing.push_back(kernel);
-  }
-  if (missing.empty()) return out;
-  counters().add(Stat::kernels_compiled, missing.size());
-  const auto made = CompiledKernel::compile(std::move(missing), compilerOf(target));
-  for (size_t i = 0; i < out.size(); ++i) {
-    for (const auto& kernel : made) {
-      if (kernel->kernel().name == kernels[i].name) out[i] = kernel;
-    }
-  }
-  for (const auto& kernel : made) kernelTable().add(kernel);
-  return out;
-}
-
 aten::KernelTensor kernelTensor(const opt::Graph& graph, common::ValueId id) {
   const opt::TensorType& type = *graph.type(id);
   return {id, type.dtype, type.sizes, type.strides};
 }
 
-OperatorFate fateOf(const Node& node, size_t firstKernel, bool packed) {
+OperatorFate fateOf(const Node& node, size_t firstKernel) {
   if (node.state == Node::State::Removed) {
     return {node.event, OperatorFate::Kind::Removed, 0, {}};
   }
   if (node.state == Node::State::Grouped) {
     return {node.event, OperatorFate::Kind::Kernel, firstKernel + node.group, {}};
   }
-  if (packed) return {node.event, OperatorFate::Kind::Packed, 0, {}};
   return {node.event, OperatorFate::Kind::Aten, 0, node.reason};
+}
+
+// In one line, the first time in a process; each is counted and in the entry's report.
+void noteFailure(NativeReport& report, const std::string& name, const char* what) {
+  static std::atomic<bool> told{false};
+  counters().addNative(Reason::native_failed);
+  if (report.failure.empty()) report.failure = what;
+  const std::string text = fmt::format("{}: native code failed, ATen runs instead: {}", name, what);
+  if (told.exchange(true)) {
+    common::log(Channel::Native, "{}", text);
+  } else {
+    common::tell(text);
+  }
+}
+
+// The operators of that kernel; of all kernels and packed weights without a number.
+void giveUp(NativeReport& report, std::optional<size_t> kernel) {
+  for (OperatorFate& fate : report.operators) {
+    const bool concerned = kernel
+                               ? fate.kind == OperatorFate::Kind::Kernel && fate.kernel == *kernel
+                               : fate.kind != OperatorFate::Kind::Aten;
+    if (concerned) fate = {fate.event, OperatorFate::Kind::Aten, 0, Reason::native_failed};
+  }
 }
 
 void count(const NativeReport& report) {
@@ -137,16 +106,30 @@ void count(const NativeReport& report) {
   }
 }
 
-double secondsSince(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
+// Each time the plan makes its schedule anew, which takes about as long as a short call.
+constexpr std::chrono::milliseconds kBetweenPublications{25};
+
+std::atomic<uint64_t> calls{0};
+
+class WarmUp final : public Job {
+ public:
+  void run() override { KernelLibrary::shared().warmUp(); }
+  Urgency urgency() const override { return {2, 0}; }
+};
 
 }  // namespace
+
+void warmUpNative() {
+  static std::shared_ptr<WarmUp> job;  // with the GIL
+  if (job) return;
+  job = std::make_shared<WarmUp>();
+  enqueue(job);
+}
 
 NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
                      const common::Options& options, const TensorOf& tensorOf,
                      const NativeJob* before)
-    : name_(std::move(name)), slot_(plan.nativeSlot()) {
+    : name_(std::move(name)), slot_(plan.nativeSlot()), again_(before != nullptr) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {
       {options.noop, "noop"}, {options.dce, "dce"}, {options.fuse, "fuse"}, {options.cse, "cse"}};
@@ -184,81 +167,119 @@ std::shared_ptr<const NativeReport> NativeJob::report() const {
   return out;
 }
 
+Urgency NativeJob::urgency() const {
+  return {again_ ? 0 : 1, wanted_.load(std::memory_order_relaxed)};
+}
+
+void NativeJob::noteWanted() {
+  wanted_.store(calls.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+}
+
+bool NativeJob::roundsOtherwise() const {
+  const auto report = report_.load();
+  return report && std::any_of(report->operators.begin(), report->operators.end(),
+                               [](const OperatorFate& fate) {
+                                 return fate.kind == OperatorFate::Kind::Kernel ||
+                                        fate.kind == OperatorFate::Kind::Packed;
+                               });
+}
+
 void NativeJob::run() {
   auto report = std::make_shared<NativeReport>();
-  const auto start = std::chrono::steady_clock::now();
   try {
+    const Phase phase("native");
     compile(*report);
   } catch (const std::exception& error) {
-    report->failure = error.what();
-    counters().addNative(Reason::native_failed);
-    common::log(Channel::Native, "{}: stays in tier 1: {}", name_, error.what());
-    for (OperatorFate& fate : report->operators) {
-      if (fate.kind != OperatorFate::Kind::Aten) fate.reason = Reason::native_failed;
-      fate.kind = OperatorFate::Kind::Aten;
-    }
+    noteFailure(*report, name_, error.what());
+    giveUp(*report, std::nullopt);
+    slot_->put(std::make_shared<aten::NativeCode>());  // nothing, in the place of a part
   }
-  addPhaseTime("native", secondsSince(start));
+  if (isAbandoned()) return;
   count(*report);
   report_.store(std::move(report));
+  done_.store(true, std::memory_order_relaxed);
 }
 
 void NativeJob::compile(NativeReport& report) {
-  const std::optional<codegen::Target> target = codegen::Target::host();
-  auto code = std::make_shared<aten::NativeCode>();
-  std::vector<lower::Kernel> kernels;
-  std::vector<std::vector<int64_t>> sizes;
+  Draft draft;
+  draft.target = codegen::Target::host();
   report.operators = left_;
   for (opt::Graph& graph : graphs_) {
     for (const opt::PassTime& time : opt::runPasses(graph, without_)) {
       addPhaseTime(time.name, time.seconds);
     }
-    addLinears(graph, *code);
-    const size_t first = kernels.size();
-    for (const opt::Group& group : graph.groups) {
-      lower::FusedKernel fused = lower::lowerFused(graph, group);
-      if (!fused.kernel || !target) {
-        for (const size_t n : group.members) {
-          graph.nodes[n].state = Node::State::Kept;
-          graph.nodes[n].reason = target ? Reason::native_operand : Reason::native_target;
-        }
-        common::log(Channel::Native, "{}: no kernel: {}", name_, fused.refusal);
-        continue;
-      }
-      aten::KernelCall call;
-      for (const size_t n : group.members) {
-        call.events.push_back(graph.nodes[n].event);
-        graph.nodes[n].state = Node::State::Grouped;
-        graph.nodes[n].group = kernels.size() - first;
-      }
-      for (const common::ValueId id : group.inputs) call.inputs.push_back(kernelTensor(graph, id));
-      for (const common::ValueId id : group.outputs)
-        call.outputs.push_back(kernelTensor(graph, id));
-      call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
-      mismatches_.push_back(call.mismatches);
-      code->calls.push_back(std::move(call));
-      report.kernels.push_back(lower::print(*fused.kernel));
-      kernels.push_back(std::move(*fused.kernel));
-      sizes.push_back(std::move(fused.sizes));
-    }
-    for (const Node& node : graph.nodes) {
-      if (node.state == Node::State::Removed) code->removed.push_back(node.event);
-      const bool packed =
-          std::any_of(code->linears.begin(), code->linears.end(),
-                      [&](const aten::LinearCall& call) { return call.event == node.event; });
-      if (!node.op.empty()) report.operators.push_back(fateOf(node, first, packed));
-    }
+    addLinears(graph, draft);
+    addKernels(graph, report, draft);
     common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
   }
   graphs_.clear();
-  if (!kernels.empty()) {
-    const auto compiled = compileAll(std::move(kernels), *target);
-    for (size_t i = 0; i < compiled.size(); ++i) {
-      code->calls[i].code = std::make_shared<Code>(compiled[i], std::move(sizes[i]));
+  makeKernels(report, draft);
+  publish(draft, false);
+  pack(report, draft);
+  publish(draft, true);
+}
+
+// The kernels of a graph, and what becomes of each of its operators.
+void NativeJob::addKernels(opt::Graph& graph, NativeReport& report, Draft& draft) {
+  const Phase phase("kernels");
+  const size_t first = draft.kernels.size();
+  for (const opt::Group& group : graph.groups) {
+    lower::FusedKernel fused = lower::lowerFused(graph, group);
+    if (!fused.kernel || !draft.target) {
+      for (const size_t n : group.members) {
+        graph.nodes[n].state = Node::State::Kept;
+        graph.nodes[n].reason = draft.target ? Reason::native_operand : Reason::native_target;
+      }
+      common::log(Channel::Native, "{}: no kernel: {}", name_, fused.refusal);
+      continue;
+    }
+    aten::KernelCall call;
+    for (const size_t n : group.members) {
+      call.events.push_back(graph.nodes[n].event);
+      graph.nodes[n].state = Node::State::Grouped;
+      graph.nodes[n].group = draft.kernels.size() - first;
+    }
+    for (const common::ValueId id : group.inputs) call.inputs.push_back(kernelTensor(graph, id));
+    for (const common::ValueId id : group.outputs) call.outputs.push_back(kernelTensor(graph, id));
+    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
+    mismatches_.push_back(call.mismatches);
+    draft.calls.push_back(std::move(call));
+    report.kernels.push_back(lower::print(*fused.kernel));
+    draft.kernels.push_back(std::move(*fused.kernel));
+    draft.sizes.push_back(std::move(fused.sizes));
+  }
+  for (const Node& node : graph.nodes) {
+    if (node.state == Node::State::Removed) draft.code.removed.push_back(node.event);
+    if (!node.op.empty()) report.operators.push_back(fateOf(node, first));
+  }
+  if (!draft.code.removed.empty()) draft.published = false;
+}
+
+void NativeJob::makeKernels(NativeReport& report, Draft& draft) {
+  for (size_t i = 0; i < draft.kernels.size(); ++i) {
+    if (isAbandoned()) return;
+    try {
+      auto kernel = KernelLibrary::shared().get(draft.kernels[i], report.kernels[i], *draft.target);
+      aten::KernelCall call = std::move(draft.calls[i]);
+      call.code = std::make_shared<Code>(std::move(kernel), std::move(draft.sizes[i]));
+      draft.code.calls.push_back(std::move(call));
+      draft.published = false;
+      publish(draft, false);
+    } catch (const std::exception& error) {
+      noteFailure(report, name_, error.what());
+      giveUp(report, i);
     }
   }
-  if (!code->calls.empty() || !code->removed.empty() || !code->linears.empty())
-    slot_->put(std::move(code));
+}
+
+// Hands what is there to the next call of the plan; not too often, but for the last time.
+void NativeJob::publish(Draft& draft, bool last) {
+  const auto now = std::chrono::steady_clock::now();
+  if (draft.published || isAbandoned()) return;
+  if (!last && now - draft.lastPublished < kBetweenPublications) return;
+  slot_->put(std::make_shared<const aten::NativeCode>(draft.code));
+  draft.published = true;
+  draft.lastPublished = now;
 }
 
 }  // namespace glowplug::engine

@@ -32,7 +32,7 @@ struct NativeReport {
   uint64_t mismatches = 0;
 };
 
-class NativeJob final : public Job {
+class NativeJob final : public Job, public std::enable_shared_from_this<NativeJob> {
  public:
   // The tensor that a value is from the start, borrowed; null if it is not known.
   using TensorOf = std::function<PyObject*(common::ValueId)>;
@@ -42,13 +42,29 @@ class NativeJob final : public Job {
             const common::Options& options, const TensorOf& tensorOf, const NativeJob* before);
 
   void run() override;
+  // What has no code yet goes before what has some; then that which was called last.
+  Urgency urgency() const override;
+  // A call has met the plan without its code. Costs one load when that is done.
+  void wanted() {
+    if (!done_.load(std::memory_order_relaxed)) noteWanted();
+  }
   // Nothing while it has not been run.
   std::shared_ptr<const NativeReport> report() const;
+  // It has made kernels or packed weights.
+  bool roundsOtherwise() const;
 
  private:
   void findWeights(const opt::Graph& graph, const TensorOf& tensorOf);
+  struct Draft;
+  // Stopped, or nobody but the thread that runs it holds it any more.
+  bool isAbandoned() const { return stopped() || weak_from_this().use_count() <= 1; }
+  void noteWanted();
   void compile(NativeReport& report);
-  void addLinears(opt::Graph& graph, aten::NativeCode& code);
+  void addKernels(opt::Graph& graph, NativeReport& report, Draft& draft);
+  void addLinears(opt::Graph& graph, Draft& draft);
+  void makeKernels(NativeReport& report, Draft& draft);
+  void pack(NativeReport& report, Draft& draft);
+  void publish(Draft& draft, bool last);
 
   std::string name_;
   std::vector<opt::Graph> graphs_;
@@ -58,6 +74,13 @@ class NativeJob final : public Job {
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   std::atomic<std::shared_ptr<const NativeReport>> report_;
+  const bool again_;
+  std::atomic<uint64_t> wanted_{0};
+  std::atomic<bool> done_{false};
 };
+
+// Has the thread set up LLVM, once a process, while the program goes on to its first call. With the
+// GIL.
+void warmUpNative();
 
 }  // namespace glowplug::engine

@@ -1,6 +1,7 @@
 // Linear layers of a trace: whose weights are packed, and when.
 
-#include "engine/native.h"
+#include "engine/native_draft.h"
+#include "engine/phases.h"
 #include "opt/linear.h"
 
 namespace glowplug::engine {
@@ -25,18 +26,16 @@ void NativeJob::findWeights(const opt::Graph& graph, const TensorOf& tensorOf) {
 }
 
 // After the passes, which may have put another value in an operand's place.
-void NativeJob::addLinears(opt::Graph& graph, aten::NativeCode& code) {
+void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
   for (opt::Node& node : graph.nodes) {
     if (node.state != opt::Node::State::Kept) continue;
     std::optional<common::Reason> reason;
     const std::optional<opt::Linear> linear = opt::linearOf(graph, node, reason);
     if (reason) node.reason = reason;
     if (!linear) continue;
-    node.reason = common::Reason::native_weight;
+    node.reason = common::Reason::native_weight;  // until it is packed
     const auto weight = weights_.find(node.event);
     if (weight == weights_.end()) continue;
-    if (weight->second->pack() == aten::Packing::Never) continue;
-    node.reason = {};
     aten::LinearCall call;
     call.event = node.event;
     call.x = tensorOf(graph, linear->x);
@@ -45,8 +44,25 @@ void NativeJob::addLinears(opt::Graph& graph, aten::NativeCode& code) {
     call.result = node.results[0];
     call.packed = weight->second;
     call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
+    draft.linears.push_back(std::move(call));
+  }
+}
+
+// In the order in which calls use them, so that the first ones serve while the others are packed.
+void NativeJob::pack(NativeReport& report, Draft& draft) {
+  for (const aten::LinearCall& call : draft.linears) {
+    if (isAbandoned()) return;
+    {
+      const Phase phase("pack");
+      if (weights_.at(call.event)->pack() == aten::Packing::Never) continue;
+    }
     mismatches_.push_back(call.mismatches);
-    code.linears.push_back(std::move(call));
+    draft.code.linears.push_back(call);
+    draft.published = false;
+    for (OperatorFate& fate : report.operators) {
+      if (fate.event == call.event) fate = {call.event, OperatorFate::Kind::Packed, 0, {}};
+    }
+    publish(draft, false);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "common/check.h"
+#include "common/hash.h"
 #include "lower/printer.h"
 #include "lower/tables.h"
 #include "opt/operators.h"
@@ -162,8 +163,8 @@ FusedKernel lowerFused(const opt::Graph& graph, const opt::Group& group) {
   FusedKernel out = group.kind == opt::Group::Kind::Rows ? fused::lowerRowGroup(graph, group)
                                                          : fused::lowerPointwiseGroup(graph, group);
   if (out.kernel) {
-    const size_t hash = std::hash<std::string>()(print(*out.kernel));
-    out.kernel->name = fmt::format("{}_{:016x}", out.kernel->name, hash);
+    const common::Hash hash = common::hashOf(print(*out.kernel));
+    out.kernel->name = fmt::format("{}_{}", out.kernel->name, hash.hex());
   }
   return out;
 }

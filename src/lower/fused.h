@@ -13,7 +13,7 @@ namespace glowplug::lower {
 
 struct FusedKernel {
   // Buffers: the group's inputs, then its outputs, then Locals. No scalars. The name tells the
-  // text: kernels of equal names are equal.
+  // text apart from others, as far as a hash does.
   std::optional<Kernel> kernel;
   std::vector<int64_t> sizes;  // in the kernel's order
   std::string refusal;         // why there is none

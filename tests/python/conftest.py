@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 import torch
 
+# No test depends on what an earlier run has left on the disk.
+os.environ.setdefault("GLOWPLUG_CACHE", "0")
+
 import glowplug
 
 with contextlib.suppress(ImportError):

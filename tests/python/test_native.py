@@ -385,3 +385,63 @@ def test_models(kind, threads):
     finally:
         torch.set_num_threads(before)
     assert glowplug.counters()["stats"]["ops_native"] >= 8
+
+
+def test_passes_are_left_out_by_a_list():
+    args = randn(4, 8), randn(8), randn(8)
+    compiled = compiled_and_ready(repeated, *args, disable_passes=["fuse", "cse"])
+    with torch.no_grad():
+        check(repeated, compiled, *args)
+    assert glowplug.counters()["stats"]["ops_native"] == 0
+
+
+@pytest.mark.parametrize(
+    ("message", "options", "backend"),
+    [
+        ("unknown pass 'inline'.*known passes: noop, dce, fuse, cse", "inline", "native"),
+        ("'disable_passes' is a list", {"disable_passes": "fuse"}, "native"),
+        ("'disable_passes' is a list", {"disable_passes": 3}, "native"),
+        (
+            r"'disable_passes' \(with 'fuse'\) and 'fuse' \(True\) contradict",
+            {"disable_passes": ["cse", "fuse"], "fuse": True},
+            "native",
+        ),
+        (
+            r"'native' \(False\) and 'freeze' \(True\) contradict",
+            {"native": False, "freeze": True},
+            "native",
+        ),
+        (
+            r"'native' \(False\) and 'cse' \(True\) contradict",
+            {"native": "off", "cse": 1},
+            "native",
+        ),
+        ("backend 'eager' and option 'native' contradict", {"native": True}, "eager"),
+        (r"backend \(a function\) and option 'native'", {"native": True}, lambda g, x: g),
+        ("backend .* and option 'native' contradict", {"native": True}, "aot_eager"),
+    ],
+)
+def test_options_that_cannot_be_meant(message, options, backend):
+    options = {"disable_passes": [options]} if isinstance(options, str) else options
+    with pytest.raises(ValueError, match=message):
+        glowplug.compile(chain, options=options, backend=backend)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"native": False, "freeze": False},
+        {"native": True, "disable_passes": ()},
+        {"fuse": False, "disable_passes": ["fuse"]},
+        {"native": False, "disable_passes": ["fuse"]},
+    ],
+)
+def test_options_that_go_together(options):
+    assert callable(glowplug.compile(chain, options=options))
+
+
+def test_a_mode_that_the_backend_ignores_is_told(caplog):
+    glowplug.compile(chain, mode="max-autotune")
+    assert not caplog.records
+    glowplug.compile(chain, mode="max-autotune", backend="eager")
+    assert "backend 'eager' ignores mode 'max-autotune'" in caplog.text

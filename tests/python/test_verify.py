@@ -1,5 +1,6 @@
 """Verify mode: compiled calls are compared with the original, and a difference is told."""
 
+import math
 import threading
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import glowplug
+from glowplug import _C, _verify
 from glowplug._verify import DifferenceError
 
 SEEN: list[float] = []
@@ -147,3 +149,73 @@ def test_calls_beside_other_threads_are_made_without_the_check():
     for thread in threads:
         thread.join()
     assert [result.tolist() for result in results] == [[2.0, 2.0]] * 2
+
+
+def fused(x, s):
+    y = torch.softmax(x * s, -1)
+    return y.log() * 2, y.argmax(-1), float(y.sum())
+
+
+def test_native_code_need_only_be_close():
+    compiled = verified_native(fused)
+    with torch.no_grad():
+        for seed in range(4):
+            torch.manual_seed(seed)
+            compiled(torch.randn(16, 33), torch.randn(33))
+    counted = glowplug.counters()["stats"]
+    assert counted["ops_native"] > 0 and counted["replays"] == 3
+
+
+def verified_native(program, **options):
+    return glowplug.compile(program, options={"verify": True, "native": True, **options})
+
+
+def test_what_native_code_does_too_inexactly_is_told_with_its_kernel(monkeypatch):
+    def program(x):
+        return (x * 2 + 1).relu()
+
+    compiled, close = verified_native(program, verify_digits=6), verified_native(program)
+    x = torch.randn(8, 8)
+    with torch.no_grad():
+        for _ in range(2):
+            compiled(x)
+            close(x)
+        # A result that is a little off, as if the kernel had made it.
+        real = _C.call_unverified
+        monkeypatch.setattr(_C, "call_unverified", lambda *args: real(*args) * (1 + 1e-5))
+        with pytest.raises(DifferenceError) as raised:
+            compiled(x)
+        text = str(raised.value)
+        assert "by more than a relative 1e-06" in text
+        assert "aten::relu" in text and "in kernel 0:\nkernel fused_" in text
+        close(x)  # the default has four digits
+
+
+def test_without_kernels_results_are_equal_to_the_bit(monkeypatch):
+    compiled = verified_native(lambda x: x @ x.t())
+    x = torch.randn(4, 4)
+    with torch.no_grad():
+        compiled(x)
+        real = _C.call_unverified
+        monkeypatch.setattr(_C, "call_unverified", lambda *args: real(*args) * (1 + 1e-6))
+        with pytest.raises(DifferenceError, match=r"differs from the original at result\.data\n"):
+            compiled(x)
+
+
+@pytest.mark.parametrize(
+    ("expected", "found", "close"),
+    [
+        (1.0, 1.00001, True),
+        (1.0, 1.001, False),
+        (math.nan, math.nan, True),
+        (torch.tensor([1.0, 1e-7]), torch.tensor([1.0, -1e-7]), True),
+        (torch.tensor([1e-7, 1e-7]), torch.tensor([1e-7, -1e-7]), False),
+        (torch.tensor([math.nan, math.inf]), torch.tensor([math.nan, math.inf]), True),
+        (torch.tensor([math.nan, 1.0]), torch.tensor([1.0, math.nan]), False),
+        (torch.tensor([math.inf, 1.0]), torch.tensor([-math.inf, 1.0]), False),
+        (torch.ones(2), torch.ones(3), False),
+        (torch.ones(0), torch.ones(0), True),
+    ],
+)
+def test_what_close_means(expected, found, close):
+    assert _verify._is_close(expected, found, 1e-4) is close

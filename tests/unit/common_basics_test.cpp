@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "common/events.h"
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/options.h"
 #include "common/reasons.h"
@@ -62,7 +63,7 @@ TEST_F(Logs, UnknownChannelsAreNamedAndTheOthersCount) {
   EXPECT_EQ(
       setLogs("plans,guardz,,x"),
       "unknown channel 'guardz', 'x'; there are all, guards, recompiles, breaks, graphs, plans, "
-      "events, native, calls");
+      "events, native, calls, cache");
   EXPECT_TRUE(logs(Channel::Plans));
   EXPECT_EQ(setLogs("all"), "");
   EXPECT_TRUE(logs(Channel::Calls));
@@ -174,6 +175,12 @@ TEST(EventStream, ThreadsLoseNothing) {
   drain();
   stopListening();
   EXPECT_EQ(seen, static_cast<size_t>(kThreads * kEach));
+}
+
+TEST(Hashes, AreTheSameInEachProcess) {
+  EXPECT_EQ(hashOf("").hex(), "99aa06d3014798d86001c324468d497f");
+  EXPECT_NE(hashOf("kernel a"), hashOf("kernel b"));
+  EXPECT_EQ(hashOf("kernel a"), hashOf("kernel a"));
 }
 
 }  // namespace

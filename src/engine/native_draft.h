@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "codegen/target.h"
+#include "engine/native.h"
+#include "lower/loop_ir.h"
+
+// Private to native*.cpp.
+namespace glowplug::engine {
+
+// What a job has made so far, and what it has still to make.
+struct NativeJob::Draft {
+  std::optional<codegen::Target> target;
+  // Parallel to the kernels of the report.
+  std::vector<lower::Kernel> kernels;
+  std::vector<std::vector<int64_t>> sizes;
+  std::vector<aten::KernelCall> calls;    // without code
+  std::vector<aten::LinearCall> linears;  // to be packed
+  aten::NativeCode code;                  // what can run
+  bool published = true;                  // there is nothing in it that calls do not have
+  std::chrono::steady_clock::time_point lastPublished = std::chrono::steady_clock::now();
+};
+
+}  // namespace glowplug::engine
