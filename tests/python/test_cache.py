@@ -101,6 +101,6 @@ def test_debuggers_are_told_on_request(run: Run, tmp_path: Path) -> None:
     _, said = run(GLOWPLUG_TELL="perf,gdb", JITDUMPDIR=str(tmp_path / "perf"))
     assert not said
     dumps = [path for path in (tmp_path / "perf").rglob("*.dump") if path.is_file()]
-    assert len(dumps) == 1 and b"fused_" in dumps[0].read_bytes()
+    assert len(dumps) == 1 and b"warm_up.0" in dumps[0].read_bytes()
     _, said = run(GLOWPLUG_TELL="valgrind")
     assert len(said) == 1 and "known are gdb and perf" in said[0]
