@@ -125,7 +125,9 @@ OperatorFate fateOf(const Node& node, size_t firstKernel, bool packed) {
   if (node.state == Node::State::Grouped) {
     return {node.event, OperatorFate::Kind::Kernel, firstKernel + node.group, {}};
   }
-  if (packed) return {node.event, OperatorFate::Kind::Packed, 0, {}};
+  if (packed || node.state == Node::State::Packed) {
+    return {node.event, OperatorFate::Kind::Packed, 0, {}};
+  }
   return {node.event, OperatorFate::Kind::Aten, 0, node.reason};
 }
 
@@ -149,7 +151,9 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
     : name_(std::move(name)), slot_(plan.nativeSlot()) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {
-      {options.noop, "noop"}, {options.dce, "dce"}, {options.fuse, "fuse"}, {options.cse, "cse"}};
+      {options.noop, "noop"},     {options.dce, "dce"},
+      {options.layout, "layout"}, {options.convolutions, "convolutions"},
+      {options.fuse, "fuse"},     {options.cse, "cse"}};
   for (const auto& [on, pass] : switches) {
     if (!on) without_.push_back(pass);
   }
@@ -157,7 +161,9 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
       std::any_of(trace.events.begin(), trace.events.end(), [&](const ir::Event& event) {
         return event.kind == ir::EventKind::Op && recording.ops.isOwn(event.op);
       });
+  convolutions_ = before ? before->convolutions_ : std::make_shared<aten::PackedConvolutions>();
   if (before) weights_ = before->weights_;
+  if (before) tensors_ = before->tensors_;
   for (size_t s = 0; s < plan.segments().size(); ++s) {
     const replay::Segment& segment = plan.segments()[s];
     // An operator that raises after something was changed leaves values of all that ran before.
@@ -173,6 +179,7 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
         }));
     // An operator of ours may make an alias of a weight that has a version counter of its own.
     if (options.freeze && !before && !ownOperators) findWeights(graphs_.back(), tensorOf);
+    for (const auto& [id, tensor] : tensors_) graphs_.back().frozen[id.index()] = true;
   }
 }
 
@@ -214,6 +221,7 @@ void NativeJob::compile(NativeReport& report) {
       addPhaseTime(time.name.data(), time.seconds);
     }
     addLinears(graph, *code);
+    addConvolutions(graph, *code);
     const size_t first = kernels.size();
     for (const opt::Group& group : graph.groups) {
       lower::FusedKernel fused = lower::lowerFused(graph, group);
@@ -241,6 +249,7 @@ void NativeJob::compile(NativeReport& report) {
       kernels.push_back(std::move(*fused.kernel));
       sizes.push_back(std::move(fused.sizes));
     }
+    addRelaid(graph, *code);
     for (const Node& node : graph.nodes) {
       if (node.state == Node::State::Removed) code->removed.push_back(node.event);
       const bool packed =
@@ -257,8 +266,9 @@ void NativeJob::compile(NativeReport& report) {
       code->calls[i].code = std::make_shared<Code>(compiled[i], std::move(sizes[i]));
     }
   }
-  if (!code->calls.empty() || !code->removed.empty() || !code->linears.empty())
-    slot_->put(std::move(code));
+  const bool any = !code->calls.empty() || !code->removed.empty() || !code->linears.empty() ||
+                   !code->convolutions.empty();
+  if (any) slot_->put(std::move(code));
 }
 
 }  // namespace glowplug::engine

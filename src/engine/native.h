@@ -46,15 +46,20 @@ class NativeJob final : public Job {
   std::shared_ptr<const NativeReport> report() const;
 
  private:
-  void findWeights(const opt::Graph& graph, const TensorOf& tensorOf);
+  void findWeights(opt::Graph& graph, const TensorOf& tensorOf);
   void compile(NativeReport& report);
   void addLinears(opt::Graph& graph, aten::NativeCode& code);
+  void addConvolutions(opt::Graph& graph, aten::NativeCode& code);
+  void addRelaid(const opt::Graph& graph, aten::NativeCode& code);
+  aten::KnownTensors known(const std::vector<common::ValueId>& values) const;
 
   std::string name_;
   std::vector<opt::Graph> graphs_;
   std::vector<OperatorFate> left_;  // operators that are in no graph
   std::vector<std::string_view> without_;
+  std::map<common::ValueId, std::shared_ptr<const aten::KnownTensor>> tensors_;  // maybe weights
   std::map<size_t, std::shared_ptr<aten::PackedWeight>> weights_;  // by event of the linear layer
+  std::shared_ptr<aten::PackedConvolutions> convolutions_;
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   std::atomic<std::shared_ptr<const NativeReport>> report_;

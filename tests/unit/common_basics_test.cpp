@@ -84,7 +84,8 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
   }
   EXPECT_EQ(names,
             (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit", "verify",
-                                   "native", "noop", "dce", "fuse", "cse", "freeze"}));
+                                   "native", "noop", "dce", "convolutions", "layout", "fuse",
+                                   "cse", "freeze"}));
 }
 
 TEST(OptionTable, SetFromText) {
@@ -101,7 +102,7 @@ TEST(OptionTable, ErrorsNameTheOptionAndChangeNothing) {
   Options options;
   EXPECT_EQ(options.set("fast_mathz", "1"),
             "unknown option 'fast_mathz'; known options: max_traces, max_events, max_forks, "
-            "verify, audit, native, noop, dce, fuse, cse, freeze");
+            "verify, audit, native, noop, dce, convolutions, layout, fuse, cse, freeze");
   EXPECT_EQ(options.set("max_traces", "0"),
             "option 'max_traces' must be a whole number from 1 to 64, not '0'");
   for (const char* bad : {"", "3.5", "x", " 3", "3 ", "99999999999999999999", "65"}) {
