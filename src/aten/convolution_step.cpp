@@ -28,6 +28,13 @@ const at::Tensor& tensorIn(const Slots& slots, const KernelTensor& tensor) {
   return slots[tensor.value.index()].toTensor();
 }
 
+// As often as the program has written into it; oneDNN's operators count their own.
+void setVersion(const at::Tensor& made, uint32_t version) {
+  c10::TensorImpl& impl = *made.unsafeGetTensorImpl();
+  if (made.is_inference() || impl.version_counter().current_version() == version) return;
+  impl.set_version_counter(c10::VariableVersion(version));
+}
+
 template <class Signature>
 c10::TypedOperatorHandle<Signature> operatorNamed(const char* overload) {
   return c10::Dispatcher::singleton()
@@ -137,6 +144,7 @@ bool OpProgram::Impl::runConvolution(const Convolution& convolution, torch::jit:
   clamp(made, convolution);
   result = std::move(made);
   relay(result, call.result);
+  setVersion(result.toTensor(), call.version);
   return true;
 }
 

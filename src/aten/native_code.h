@@ -64,6 +64,7 @@ struct ConvolutionCall {
   std::optional<KernelTensor> bias;   // where it is not packed
   std::optional<KernelTensor> other;  // added to the result before the activation
   KernelTensor result;
+  uint32_t version = 0;  // of the result: how many of the operators write into it
   std::vector<int64_t> padding, stride, dilation;
   int64_t groups = 1;
   std::string activation, algorithm;  // oneDNN's names

@@ -38,7 +38,11 @@ aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convoluti
 
 aten::ConvolutionCall callOf(const opt::Graph& graph, const opt::Convolution& found) {
   aten::ConvolutionCall call;
-  for (const size_t n : found.members) call.events.push_back(graph.nodes[n].event);
+  for (const size_t n : found.members) {
+    call.events.push_back(graph.nodes[n].event);
+    const opt::Node& node = graph.nodes[n];
+    call.version += node.barrier && node.results[0] == found.result ? 1 : 0;
+  }
   call.x = tensorOf(graph, found.x);
   for (const ValueId id : found.sources()) call.sources.push_back(tensorOf(graph, id));
   if (!found.normed) call.bias = tensorIf(graph, found.bias);
