@@ -2,6 +2,8 @@
 
 #include <c10/core/CPUAllocator.h>
 
+#include <cstring>
+
 #include "aten/packed_weight_impl.h"
 
 namespace glowplug::aten {
@@ -71,6 +73,12 @@ Packing noticeable(const at::Tensor& tensor) {
   return storage.use_count() == 1 ? Packing::Done : Packing::Later;
 }
 
+// Bit by bit.
+bool contains(const c10::TensorImpl& tensor, const at::Tensor& expected) {
+  return tensor.is_contiguous() && tensor.numel() == expected.numel() &&
+         std::memcmp(tensor.data(), expected.const_data_ptr(), expected.nbytes()) == 0;
+}
+
 std::vector<WeightState> statesOf(const std::vector<at::Tensor>& tensors) {
   std::vector<WeightState> out;
   for (const at::Tensor& tensor : tensors) out.emplace_back(*tensor.unsafeGetTensorImpl());
@@ -94,6 +102,10 @@ PackedWeight::PackedWeight(std::shared_ptr<const KnownTensor> weight, LinearPack
 PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how)
     : impl_(std::make_unique<Impl>()) {
   impl_->sources = std::move(sources);
+  if (how.normed) {
+    impl_->firstHidden = 1;
+    impl_->endHidden = 3;
+  }
   impl_->make = [how = std::move(how)](const std::vector<at::Tensor>& tensors) {
     return packConvolution(tensors, how);
   };
@@ -127,11 +139,18 @@ Packing PackedWeight::Impl::pack() {
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> detached;
-  for (const at::Tensor& tensor : tensors) detached.push_back(tensor.detach());
+  std::vector<at::Tensor> contents;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool hidden = i >= firstHidden && i < endHidden;
+    detached.push_back(hidden ? tensors[i].detach().clone(at::MemoryFormat::Contiguous)
+                              : tensors[i].detach());
+    if (hidden) contents.push_back(detached.back());
+  }
   Made made = make(detached);
   if (statesOf(tensors) != before) return Packing::Later;
   if (dirty->load() != HandedOut::Nothing) return Packing::Later;
-  auto out = std::make_shared<Packed>(std::move(made.first), std::move(made.second), before);
+  auto out = std::make_shared<Packed>(std::move(made.first), std::move(made.second), before,
+                                      std::move(contents));
   for (const at::Tensor& tensor : tensors) {
     out->storages.push_back(tensor.storage().getWeakStorageImpl());
   }
@@ -147,6 +166,9 @@ std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now) {
   bool same = made && dirty->load() == HandedOut::Nothing;
   for (size_t i = 0; same && i < sources.size(); ++i) {
     same = made->states[i] == WeightState(*now[i]);
+  }
+  for (size_t i = firstHidden; same && i < endHidden; ++i) {
+    same = contains(*now[i], made->contents[i - firstHidden]);
   }
   if (C10_LIKELY(same)) return made;
   return changed(now);

@@ -32,6 +32,8 @@ struct Packed {
   at::Tensor weight;  // oneDNN's layout
   at::Tensor bias;    // undefined where it is not part of the packing
   std::vector<WeightState> states;
+  // What sources from `Impl::firstHidden` to `Impl::endHidden` contained.
+  std::vector<at::Tensor> contents;
   // Keep the storages' addresses from being used again.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
 };
@@ -41,6 +43,9 @@ struct PackedWeight::Impl {
   using Made = std::pair<at::Tensor, at::Tensor>;  // weight and bias
 
   KnownTensors sources;
+  // Running statistics are written by batch norms in training without moving the version on, so
+  // their contents are compared: they are small.
+  size_t firstHidden = 0, endHidden = 0;
   // From the sources, detached.
   std::function<Made(const std::vector<at::Tensor>&)> make;
   std::atomic<std::shared_ptr<const Packed>> packed;

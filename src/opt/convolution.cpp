@@ -138,7 +138,9 @@ std::optional<Convolution> convolutionOf(const Graph& graph, size_t n,
   if (!out.x.valid() || !out.weight.valid()) return {};
   reason = unfit(graph, out, node);
   if (reason) return {};
-  if (!readNumbers(node, *graph.type(out.weight), out)) {
+  const std::string_view name = baseName(node.op);
+  const bool known = name == "aten::conv2d" || name == "aten::convolution";
+  if (!known || !readNumbers(node, *graph.type(out.weight), out)) {
     reason = Reason::native_convolution;
     return {};
   }

@@ -133,7 +133,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.parametrize("module, sizes, reason", OTHERS.values(), ids=OTHERS.keys())
+@pytest.mark.parametrize(("module", "sizes", "reason"), OTHERS.values(), ids=OTHERS.keys())
 def test_others_stay_with_a_reason(module, sizes, reason):
     x = torch.randn(sizes, dtype=module.weight.dtype)
     with torch.no_grad():
