@@ -485,3 +485,21 @@ def test_a_small_network(layout):
     x = torch.randn(N, 3, 32, 32).contiguous(memory_format=layout)
     ready(network, x)
     assert len([op for op in packed(network, x) if "conv" in op]) == 7
+
+
+@pytest.mark.parametrize("activation", [nn.ReLU(), nn.ReLU6(), nn.SiLU(), nn.GELU()])
+def test_what_is_not_a_number_stays_so(activation, x):
+    module = normed(activation)
+    fast = ready(module, x)
+    x[0, 3, 5, 5] = float("nan")
+    x[1, 2, 1, 1] = float("inf")
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), module(x), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_statistics_written_without_their_module(x):
+    module = normed(nn.ReLU())
+    fast = ready(module, x)
+    for _ in range(3):
+        F.batch_norm(x + 2, module[1].running_mean, module[1].running_var, training=True)
+        check(module, fast, x)
