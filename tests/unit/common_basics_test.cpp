@@ -82,10 +82,9 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
     EXPECT_EQ(options.set(option.name, std::to_string(option.value)), "");
     EXPECT_EQ(options, Options());
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit", "verify",
-                                   "native", "noop", "dce", "convolutions", "layout", "fuse",
-                                   "cse", "freeze"}));
+  EXPECT_EQ(names, (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit",
+                                          "verify", "native", "noop", "dce", "convolutions",
+                                          "layout", "fuse", "cse", "freeze"}));
 }
 
 TEST(OptionTable, SetFromText) {
