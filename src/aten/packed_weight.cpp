@@ -23,8 +23,8 @@ c10::TypedOperatorHandle<Signature> operatorNamed(const char* name) {
 
 using Made = PackedWeight::Impl::Made;
 
-// y = (conv(x, w) + b - mean) / sqrt(variance + epsilon) * gamma + beta, in double: it is done
-// once.
+// y = (conv(x, w) + b - mean) / sqrt(variance + epsilon) * gamma + beta: the factors in double, the
+// product with the weight in float, since weights are large and calls wait for the cores.
 Made normed(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
   size_t next = 3;
   const auto wide = [&](bool given, double otherwise) {
@@ -35,9 +35,9 @@ Made normed(const std::vector<at::Tensor>& sources, const ConvolutionPacking& ho
   const at::Tensor gamma = wide(how.hasGamma, 1);
   const at::Tensor beta = wide(how.hasBeta, 0);
   const at::Tensor scale = gamma / (sources[2].to(at::kDouble) + how.epsilon).sqrt();
-  const at::Tensor weight = sources[0].to(at::kDouble) * scale.view({-1, 1, 1, 1});
+  const at::Tensor weight = sources[0] * scale.to(at::kFloat).view({-1, 1, 1, 1});
   const at::Tensor shift = beta + (bias - sources[1].to(at::kDouble)) * scale;
-  return {weight.to(at::kFloat), shift.to(at::kFloat)};
+  return {weight, shift.to(at::kFloat)};
 }
 
 Made packConvolution(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
