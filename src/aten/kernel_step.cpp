@@ -36,6 +36,12 @@ bool hasTangent(const at::Tensor& tensor) {
   return meta != nullptr && meta->fw_grad(0, tensor).defined();
 }
 
+std::vector<common::ValueId> valuesOf(const std::vector<KernelTensor>& tensors) {
+  std::vector<common::ValueId> out;
+  for (const KernelTensor& tensor : tensors) out.push_back(tensor.value);
+  return out;
+}
+
 void inParallel(int64_t count, KernelCode::Body body, void* context) {
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) { body(context, begin, end); });
 }
@@ -58,18 +64,27 @@ bool OpProgram::Impl::isAsRecorded(const c10::IValue& slot, const KernelTensor& 
 std::vector<std::vector<common::ValueId>> OpProgram::Impl::deferred(
     std::vector<std::vector<common::ValueId>> lastUses) const {
   lastUses.resize(trace.events.size());
-  for (const KernelCall& call : native->calls) {
-    const size_t at = call.events.back();
-    for (const size_t event : call.events) {
+  const auto defer = [&](const std::vector<size_t>& events,
+                         const std::vector<common::ValueId>& reads) {
+    const size_t at = events.back();
+    for (const size_t event : events) {
       if (event == at) continue;
       lastUses[at].insert(lastUses[at].end(), lastUses[event].begin(), lastUses[event].end());
       lastUses[event].clear();
     }
-    for (const KernelTensor& input : call.inputs) {
+    for (const common::ValueId read : reads) {
       for (size_t event = 0; event < at; ++event) {
-        if (std::erase(lastUses[event], input.value) > 0) lastUses[at].push_back(input.value);
+        if (std::erase(lastUses[event], read) > 0) lastUses[at].push_back(read);
       }
     }
+  };
+  for (const KernelCall& call : native->calls) defer(call.events, valuesOf(call.inputs));
+  for (const ConvolutionCall& call : native->convolutions) {
+    std::vector<common::ValueId> reads = valuesOf(call.sources);
+    reads.push_back(call.x.value);
+    if (call.bias) reads.push_back(call.bias->value);
+    if (call.other) reads.push_back(call.other->value);
+    defer(call.events, reads);
   }
   return lastUses;
 }
@@ -124,6 +139,9 @@ bool OpProgram::Impl::runKernel(const Kernel& kernel, torch::jit::Stack& stack,
       call.mismatches->fetch_add(1, std::memory_order_relaxed);
       for (const Step& plain : kernel.plain) {
         if (!runStep(plain, stack, slots)) return false;
+      }
+      for (const KernelTensor& output : call.outputs) {
+        relay(slots[output.value.index()], output);
       }
       return true;
     }

@@ -50,20 +50,20 @@ bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,
     return isAsRecorded(slots[tensor.value.index()], tensor, c10::ScalarType::Float);
   };
   const bool plain = !fits(call.x) || !fits(call.weight) || (call.bias && !fits(*call.bias));
-  at::Tensor weight;
+  std::shared_ptr<const Packed> packed;
   if (!plain && usesOneDnn()) {
-    const auto* tensor = slots[call.weight.value.index()].unsafeToTensorImpl();
-    weight = call.packed->impl().current(*tensor);
+    packed = call.packed->impl().current({slots[call.weight.value.index()].unsafeToTensorImpl()});
   }
-  if (!weight.defined()) {
+  if (!packed) {
     call.mismatches->fetch_add(1, std::memory_order_relaxed);
     return runStep(linear.plain, stack, slots);
   }
   const c10::List<std::optional<at::Scalar>> scalars;
   std::optional<at::Tensor> bias;
   if (call.bias) bias = slots[call.bias->value.index()].toTensor();
-  slots[call.result.index()] = linearOp->call(slots[call.x.value.index()].toTensor(), weight, bias,
-                                              call.epilogue, scalars, call.algorithm);
+  slots[call.result.index()] =
+      linearOp->call(slots[call.x.value.index()].toTensor(), packed->weight, bias, call.epilogue,
+                     scalars, call.algorithm);
   return true;
 }
 

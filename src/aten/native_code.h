@@ -56,9 +56,35 @@ struct LinearCall {
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 
+// A convolution through oneDNN with a packed weight, in the place of the last of its operators.
+struct ConvolutionCall {
+  std::vector<size_t> events;  // ascending
+  KernelTensor x;
+  std::vector<KernelTensor> sources;  // of the packed weight
+  std::optional<KernelTensor> bias;   // where it is not packed
+  std::optional<KernelTensor> other;  // added to the result before the activation
+  KernelTensor result;
+  uint32_t version = 0;  // of the result: how many of the operators write into it
+  std::vector<int64_t> padding, stride, dilation;
+  int64_t groups = 1;
+  std::string activation, algorithm;  // oneDNN's names
+  std::vector<double> scalars;
+  std::shared_ptr<const PackedWeight> packed;
+  // How often the operators ran instead.
+  std::shared_ptr<std::atomic<uint64_t>> mismatches;
+};
+
+// The result of an operator that is copied when its strides are not these.
+struct RelaidResult {
+  size_t event = 0;
+  KernelTensor tensor;
+};
+
 struct NativeCode {
   std::vector<KernelCall> calls;
   std::vector<LinearCall> linears;
+  std::vector<ConvolutionCall> convolutions;
+  std::vector<RelaidResult> relaid;
   std::vector<size_t> removed;  // events that need not run
 };
 

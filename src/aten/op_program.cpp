@@ -32,6 +32,8 @@ OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
   if (!impl_->native) return;
   impl_->compileKernels(uses);
   impl_->compileLinears();
+  impl_->compileConvolutions(uses);
+  impl_->compileRelaid();
 }
 
 OpProgram::~OpProgram() = default;
@@ -212,6 +214,8 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
     if (!runKernel(kernels[step.kernel], stack, slots)) return false;
   } else if (step.kind == Step::Kind::Linear) {
     if (!runLinear(linears[step.kernel], stack, slots)) return false;
+  } else if (step.kind == Step::Kind::Convolution) {
+    if (!runConvolution(convolutions[step.kernel], stack, slots)) return false;
   } else if (step.kind != Step::Kind::Dropping) {
     stack.clear();
     for (uint32_t i = step.arguments; i < step.argumentsEnd; ++i) {
@@ -221,6 +225,7 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
     if (step.kind == Step::Kind::Operator) step.op->callBoxed(stack);
     if (!store(stack, slots, step)) return false;
   }
+  if (C10_UNLIKELY(step.relaid != nullptr)) relay(slots[step.relaid->value.index()], *step.relaid);
   for (uint32_t i = step.drops; i < step.dropsEnd; ++i) slots[drops[i]] = c10::IValue();
   return true;
 }

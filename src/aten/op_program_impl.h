@@ -34,7 +34,16 @@ struct OpProgram::Impl {
   };
 
   struct Step {
-    enum class Kind : uint8_t { Skip, Operator, Lift, State, Kernel, Linear, Dropping };
+    enum class Kind : uint8_t {
+      Skip,
+      Operator,
+      Lift,
+      State,
+      Kernel,
+      Linear,
+      Convolution,
+      Dropping
+    };
     Kind kind = Kind::Skip;
     bool changesFields = false;  // see OpTraits::changesFields
     bool writesInput = false;
@@ -45,7 +54,8 @@ struct OpProgram::Impl {
     uint32_t lengths = 0, lengthsEnd = 0;      // into lengths
     uint32_t drops = 0, dropsEnd = 0;          // into drops
     ir::StateChange state;
-    uint32_t kernel = 0;  // into kernels, or linears
+    uint32_t kernel = 0;                   // into kernels, linears or convolutions
+    const KernelTensor* relaid = nullptr;  // the only result is brought into this layout
   };
 
   // A call of machine code, and the operators that it stands for.
@@ -59,8 +69,26 @@ struct OpProgram::Impl {
     const LinearCall* call;
     Step plain;
   };
+  enum class Clamp : uint8_t { None, Relu, Between };
+  struct Convolution {
+    const ConvolutionCall* call;
+    Clamp clamp;
+    std::vector<Step> plain;
+  };
   using LinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
                                      const std::optional<at::Tensor>&, std::string_view,
+                                     c10::List<std::optional<at::Scalar>>,
+                                     std::optional<std::string_view>);
+
+  using ConvolutionSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
+                                          const std::optional<at::Tensor>&, at::IntArrayRef,
+                                          at::IntArrayRef, at::IntArrayRef, int64_t,
+                                          std::string_view, c10::List<std::optional<at::Scalar>>,
+                                          std::optional<std::string_view>);
+  using AddingSignature = at::Tensor(const at::Tensor&, const at::Tensor&, const at::Tensor&,
+                                     const std::optional<at::Tensor>&, at::IntArrayRef,
+                                     at::IntArrayRef, at::IntArrayRef, int64_t, std::string_view,
+                                     std::optional<at::Scalar>, std::optional<std::string_view>,
                                      c10::List<std::optional<at::Scalar>>,
                                      std::optional<std::string_view>);
 
@@ -88,6 +116,14 @@ struct OpProgram::Impl {
   bool runLinear(const Linear& linear, torch::jit::Stack& stack,
                  std::vector<c10::IValue>& slots) const;
 
+  // convolution_step.cpp
+  void compileConvolutions(const std::vector<std::vector<common::ValueId>>& lastUses);
+  void compileRelaid();
+  bool runConvolution(const Convolution& convolution, torch::jit::Stack& stack,
+                      std::vector<c10::IValue>& slots) const;
+  static void clamp(at::Tensor& made, const Convolution& convolution);
+  static void relay(c10::IValue& slot, const KernelTensor& tensor);
+
   void push(torch::jit::Stack& stack, std::vector<c10::IValue>& slots,
             const Argument& argument) const;
   c10::IValue pushed(std::vector<c10::IValue>& slots, const Argument& argument) const;
@@ -104,6 +140,9 @@ struct OpProgram::Impl {
   std::vector<Kernel> kernels;
   std::vector<Linear> linears;
   std::optional<c10::TypedOperatorHandle<LinearSignature>> linearOp;
+  std::vector<Convolution> convolutions;
+  std::optional<c10::TypedOperatorHandle<ConvolutionSignature>> convolutionOp;
+  std::optional<c10::TypedOperatorHandle<AddingSignature>> addingOp;
   std::vector<Argument> arguments, items;
   std::vector<c10::IValue> constants;  // copies: the table may grow while this runs
   std::vector<uint32_t> results, drops;

@@ -1,4 +1,8 @@
+#include "aten/packed_weight.h"
+
 #include <c10/core/CPUAllocator.h>
+
+#include <cstring>
 
 #include "aten/packed_weight_impl.h"
 
@@ -8,22 +12,103 @@ namespace {
 // A weight that changes now and then is worth packing again, one that is being trained is not.
 constexpr int kMostRepacks = 8;
 
-using Reorder = at::Tensor(const at::Tensor&, std::optional<int64_t>);
+using ReorderLinear = at::Tensor(const at::Tensor&, std::optional<int64_t>);
+using ReorderConvolution = at::Tensor(const at::Tensor&, at::IntArrayRef, at::IntArrayRef,
+                                      at::IntArrayRef, int64_t, at::OptionalIntArrayRef);
 
-at::Tensor reorder(const at::Tensor& weight, int64_t rows) {
-  const auto op = c10::Dispatcher::singleton()
-                      .findSchemaOrThrow("mkldnn::_reorder_linear_weight", "")
-                      .typed<Reorder>();
-  return op.call(weight, rows);
+template <class Signature>
+c10::TypedOperatorHandle<Signature> operatorNamed(const char* name) {
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
+}
+
+using Made = PackedWeight::Impl::Made;
+
+// y = (conv(x, w) + b - mean) / sqrt(variance + epsilon) * gamma + beta: the factors in double, the
+// product with the weight in float, since weights are large and calls wait for the cores.
+Made normed(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
+  size_t next = 3;
+  const auto wide = [&](bool given, double otherwise) {
+    return given ? sources[next++].to(at::kDouble)
+                 : at::full_like(sources[1], otherwise, at::kDouble);
+  };
+  const at::Tensor bias = wide(how.hasBias, 0);
+  const at::Tensor gamma = wide(how.hasGamma, 1);
+  const at::Tensor beta = wide(how.hasBeta, 0);
+  const at::Tensor scale = gamma / (sources[2].to(at::kDouble) + how.epsilon).sqrt();
+  const at::Tensor weight = sources[0] * scale.to(at::kFloat).view({-1, 1, 1, 1});
+  const at::Tensor shift = beta + (bias - sources[1].to(at::kDouble)) * scale;
+  return {weight, shift.to(at::kFloat)};
+}
+
+Made packConvolution(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
+  Made made{sources[0], at::Tensor()};
+  if (how.normed) made = normed(sources, how);
+  made.first = operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
+                   .call(made.first.contiguous(), how.padding, how.stride, how.dilation, how.groups,
+                         at::IntArrayRef(how.inputSizes));
+  return made;
+}
+
+Made packLinear(const std::vector<at::Tensor>& sources, const LinearPacking& how) {
+  const at::Tensor weight = how.transposed ? sources[0].t() : sources[0];
+  return {operatorNamed<ReorderLinear>("mkldnn::_reorder_linear_weight")
+              .call(weight.contiguous(), how.rows),
+          at::Tensor()};
+}
+
+// Whether writes to a tensor can be noticed; Later if not just now.
+Packing noticeable(const at::Tensor& tensor) {
+  const bool plain = tensor.device().is_cpu() && tensor.layout() == at::kStrided &&
+                     tensor.scalar_type() == at::kFloat;
+  if (!plain || !tensor.has_storage()) return Packing::Never;
+  // Inference tensors have no version counter.
+  if (tensor.is_inference()) return Packing::Never;
+  const c10::Storage& storage = tensor.storage();
+  // Memory of a numpy array or a file is written by others.
+  if (storage.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) {
+    return Packing::Never;
+  }
+  // Who holds the memory besides the weight may have it without the counter. It may also be an
+  // operator that runs just now and has made a view of it.
+  return storage.use_count() == 1 ? Packing::Done : Packing::Later;
+}
+
+// Bit by bit.
+bool contains(const c10::TensorImpl& tensor, const at::Tensor& expected) {
+  return tensor.is_contiguous() && tensor.numel() == expected.numel() &&
+         std::memcmp(tensor.data(), expected.const_data_ptr(), expected.nbytes()) == 0;
+}
+
+std::vector<WeightState> statesOf(const std::vector<at::Tensor>& tensors) {
+  std::vector<WeightState> out;
+  for (const at::Tensor& tensor : tensors) out.emplace_back(*tensor.unsafeGetTensorImpl());
+  return out;
 }
 
 }  // namespace
 
-PackedWeight::PackedWeight(PyObject* tensor, bool transposed, int64_t rows) {
+KnownTensor::KnownTensor(PyObject* tensor) {
   const at::Tensor& unpacked = THPVariable_Unpack(tensor);
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  impl_ = std::make_unique<Impl>(Weak(unpacked.getIntrusivePtr()), unpacked.unsafeGetTensorImpl(),
-                                 transposed, rows);
+  impl_ = std::make_unique<Impl>(Weak(unpacked.getIntrusivePtr()), unpacked.unsafeGetTensorImpl());
+}
+KnownTensor::~KnownTensor() = default;
+
+PackedWeight::PackedWeight(std::shared_ptr<const KnownTensor> weight, LinearPacking how)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->sources = {std::move(weight)};
+  impl_->make = [how](const std::vector<at::Tensor>& sources) { return packLinear(sources, how); };
+}
+PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->sources = std::move(sources);
+  if (how.normed) {
+    impl_->firstHidden = 1;
+    impl_->endHidden = 3;
+  }
+  impl_->make = [how = std::move(how)](const std::vector<at::Tensor>& tensors) {
+    return packConvolution(tensors, how);
+  };
 }
 PackedWeight::~PackedWeight() = default;
 
@@ -35,62 +120,101 @@ Packing PackedWeight::pack() {
 // A writer moves the version on when it has written: whoever writes while this reads has changed
 // it by the time of the second look, or changes it later, and then current() sees that.
 Packing PackedWeight::Impl::pack() {
-  const auto held = tensor.lock();
-  if (!held) return Packing::Later;
-  const at::Tensor weight{held};
-  const bool plain = weight.device().is_cpu() && weight.layout() == at::kStrided &&
-                     weight.scalar_type() == at::kFloat && weight.dim() == 2;
-  if (!plain || !weight.has_storage()) return Packing::Never;
-  // Inference tensors have no version counter.
-  if (weight.is_inference() || !hearsOfUnversioned()) return Packing::Never;
-  const c10::Storage& storage = weight.storage();
-  // Memory of a numpy array or a file is written by others.
-  if (storage.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) {
-    return Packing::Never;
+  if (!hearsOfUnversioned()) return Packing::Never;
+  std::vector<at::Tensor> tensors;
+  for (const auto& source : sources) {
+    const auto alive = source->impl().tensor.lock();
+    if (!alive) return Packing::Later;
+    tensors.emplace_back(alive);
+    const Packing seen = noticeable(tensors.back());
+    if (seen != Packing::Done) return seen;
   }
-  // Who holds the memory besides the weight may have it without the counter. It may also be an
-  // operator that runs just now and has made a view of it.
-  if (storage.use_count() != 1) return Packing::Later;
-  watchUnversioned(storage.unsafeGetStorageImpl(), dirty);
-  const WeightState before(*weight.unsafeGetTensorImpl());
+  for (const at::Tensor& tensor : tensors) {
+    watchUnversioned(tensor.storage().unsafeGetStorageImpl(), dirty);
+  }
+  const std::vector<WeightState> before = statesOf(tensors);
   const auto earlier = packed.load();
-  if (earlier && earlier->state == before && dirty->load() == HandedOut::Nothing)
+  if (earlier && earlier->states == before && dirty->load() == HandedOut::Nothing)
     return Packing::Done;
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
-  const at::Tensor detached = weight.detach();
-  at::Tensor made = reorder((transposed ? detached.t() : detached).contiguous(), rows);
-  if (WeightState(*weight.unsafeGetTensorImpl()) != before) return Packing::Later;
+  std::vector<at::Tensor> detached;
+  std::vector<at::Tensor> contents;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const bool hidden = i >= firstHidden && i < endHidden;
+    detached.push_back(hidden ? tensors[i].detach().clone(at::MemoryFormat::Contiguous)
+                              : tensors[i].detach());
+    if (hidden) contents.push_back(detached.back());
+  }
+  Made made = make(detached);
+  if (statesOf(tensors) != before) return Packing::Later;
   if (dirty->load() != HandedOut::Nothing) return Packing::Later;
-  packed.store(std::make_shared<const Packed>(std::move(made), before,
-                                              weight.storage().getWeakStorageImpl()));
+  auto out = std::make_shared<Packed>(std::move(made.first), std::move(made.second), before,
+                                      std::move(contents));
+  for (const at::Tensor& tensor : tensors) {
+    out->storages.push_back(tensor.storage().getWeakStorageImpl());
+  }
+  packed.store(std::move(out));
   return Packing::Done;
 }
 
-at::Tensor PackedWeight::Impl::current(const c10::TensorImpl& weight) {
-  const std::shared_ptr<const Packed> made = packed.load();
-  if (&weight != address) return {};
-  if (C10_LIKELY(made && dirty->load() == HandedOut::Nothing &&
-                 made->state == WeightState(weight))) {
-    return made->weight;
+std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now) {
+  std::shared_ptr<const Packed> made = packed.load();
+  for (size_t i = 0; i < sources.size(); ++i) {
+    if (now[i] != sources[i]->impl().address) return nullptr;
   }
-  return changed(weight);
+  bool same = made && dirty->load() == HandedOut::Nothing;
+  for (size_t i = 0; same && i < sources.size(); ++i) {
+    same = made->states[i] == WeightState(*now[i]);
+  }
+  for (size_t i = firstHidden; same && i < endHidden; ++i) {
+    same = contains(*now[i], made->contents[i - firstHidden]);
+  }
+  if (C10_LIKELY(same)) return made;
+  return changed(now);
 }
 
-at::Tensor PackedWeight::Impl::changed(const c10::TensorImpl& weight) {
+std::shared_ptr<const Packed> PackedWeight::Impl::changed(const Sources& now) {
   const std::lock_guard held(lock);
-  const WeightState now(weight);
+  std::vector<WeightState> states;
+  for (const c10::TensorImpl* tensor : now) states.emplace_back(*tensor);
   packed.store(nullptr);
   // An alias that was handed out may be alive, or may have written.
   HandedOut alias = HandedOut::Alias;
   const bool handedOut = dirty->compare_exchange_strong(alias, HandedOut::Nothing);
-  const bool settled = seen && *seen == now && !handedOut;
-  seen = now;
-  if (!settled || repacks >= kMostRepacks) return {};
-  if (pack() != Packing::Done) return {};
+  const bool settled = seen && *seen == states && !handedOut;
+  seen = std::move(states);
+  if (!settled || repacks >= kMostRepacks) return nullptr;
+  if (pack() != Packing::Done) return nullptr;
   ++repacks;
-  const auto made = packed.load();
-  return made ? made->weight : at::Tensor();
+  return packed.load();
+}
+
+struct PackedConvolutions::Impl {
+  struct Entry {
+    std::vector<const c10::TensorImpl*> addresses;
+    KnownTensors sources;
+    ConvolutionPacking how;
+    std::shared_ptr<PackedWeight> packed;
+  };
+  std::mutex lock;
+  std::vector<Entry> entries;
+};
+
+PackedConvolutions::PackedConvolutions() : impl_(std::make_unique<Impl>()) {}
+PackedConvolutions::~PackedConvolutions() = default;
+
+std::shared_ptr<PackedWeight> PackedConvolutions::get(const KnownTensors& sources,
+                                                      const ConvolutionPacking& how) {
+  std::vector<const c10::TensorImpl*> addresses;
+  for (const auto& source : sources) addresses.push_back(source->impl().address);
+  const std::lock_guard held(impl_->lock);
+  for (const Impl::Entry& entry : impl_->entries) {
+    if (entry.addresses == addresses && entry.how == how) return entry.packed;
+  }
+  auto made = std::make_shared<PackedWeight>(sources, how);
+  impl_->entries.push_back({std::move(addresses), sources, how, made});
+  return made;
 }
 
 }  // namespace glowplug::aten

@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <vector>
 
-// A weight of a linear layer in the layout that oneDNN multiplies by fastest, and whether it is
-// still the weight that was packed.
+// A weight in the layout that oneDNN multiplies by fastest, and whether what it was made of is
+// still what it was.
 //
-// The tensor is known by a weak reference, so its address tells it; its storage, data pointer and
+// A tensor is known by a weak reference, so its address tells it; its storage, data pointer and
 // version counter tell that nobody has written to it. Writes that the counter does not see come
 // from aliases without a shared counter, which Python gets from `.data`: see unversioned.h. An
 // alias made by C++ code (`variable_data()`, a raw pointer) that writes without telling the counter
@@ -21,11 +23,42 @@ enum class Packing : uint8_t {
   Never,  // its writers cannot be noticed
 };
 
+// A tensor that does not live for this.
+class KnownTensor {
+ public:
+  explicit KnownTensor(PyObject* tensor);  // a Python tensor, with the GIL
+  ~KnownTensor();
+  KnownTensor(const KnownTensor&) = delete;
+  KnownTensor& operator=(const KnownTensor&) = delete;
+
+  struct Impl;
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+using KnownTensors = std::vector<std::shared_ptr<const KnownTensor>>;
+
+struct LinearPacking {
+  bool transposed = false;  // the weight is [in, out]
+  int64_t rows = 0;         // of the left operand to expect
+};
+
+struct ConvolutionPacking {
+  std::vector<int64_t> padding, stride, dilation, inputSizes;
+  int64_t groups = 1;
+  // A batch norm that is part of the packed weight and bias. The sources are then: weight, running
+  // mean, running variance, and bias, gamma and beta as far as they are there.
+  bool normed = false, hasBias = false, hasGamma = false, hasBeta = false;
+  double epsilon = 0;
+
+  bool operator==(const ConvolutionPacking&) const = default;
+};
+
 class PackedWeight {
  public:
-  // `tensor`: a Python tensor, with the GIL; [out, in], or [in, out] if transposed. `rows` of the
-  // left operand to expect.
-  PackedWeight(PyObject* tensor, bool transposed, int64_t rows);
+  PackedWeight(std::shared_ptr<const KnownTensor> weight, LinearPacking how);
+  PackedWeight(KnownTensors sources, ConvolutionPacking how);
   ~PackedWeight();
   PackedWeight(const PackedWeight&) = delete;
   PackedWeight& operator=(const PackedWeight&) = delete;
@@ -37,6 +70,18 @@ class PackedWeight {
   Impl& impl() const { return *impl_; }
 
  private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// Packed weights of convolutions of one recording: what is equal is packed once. Any thread.
+class PackedConvolutions {
+ public:
+  PackedConvolutions();
+  ~PackedConvolutions();
+  std::shared_ptr<PackedWeight> get(const KnownTensors& sources, const ConvolutionPacking& how);
+
+ private:
+  struct Impl;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -2,6 +2,7 @@
 
 // Private to aten/.
 #include <atomic>
+#include <functional>
 #include <mutex>
 
 #include "aten/packed_weight.h"
@@ -23,34 +24,44 @@ struct WeightState {
   bool operator==(const WeightState&) const = default;
 };
 
+struct KnownTensor::Impl {
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+  const c10::TensorImpl* address;
+};
+
 struct Packed {
   at::Tensor weight;  // oneDNN's layout
-  WeightState state;
-  c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // keeps its address from being used again
+  at::Tensor bias;    // undefined where it is not part of the packing
+  std::vector<WeightState> states;
+  // What sources from `Impl::firstHidden` to `Impl::endHidden` contained.
+  std::vector<at::Tensor> contents;
+  // Keep the storages' addresses from being used again.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
 };
 
 struct PackedWeight::Impl {
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
-  const c10::TensorImpl* address;
-  bool transposed;
-  int64_t rows;
+  using Sources = c10::SmallVector<const c10::TensorImpl*, 6>;
+  using Made = std::pair<at::Tensor, at::Tensor>;  // weight and bias
+
+  KnownTensors sources;
+  // Running statistics are written by batch norms in training without moving the version on, so
+  // their contents are compared: they are small.
+  size_t firstHidden = 0, endHidden = 0;
+  // From the sources, detached.
+  std::function<Made(const std::vector<at::Tensor>&)> make;
   std::atomic<std::shared_ptr<const Packed>> packed;
   // Set when an alias without the version counter has been handed out.
   std::shared_ptr<std::atomic<HandedOut>> dirty =
       std::make_shared<std::atomic<HandedOut>>(HandedOut::Nothing);
 
-  Impl(c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor,
-       const c10::TensorImpl* address, bool transposed, int64_t rows)
-      : tensor(std::move(tensor)), address(address), transposed(transposed), rows(rows) {}
-
   std::mutex lock;  // the rest
-  std::optional<WeightState> seen;
+  std::optional<std::vector<WeightState>> seen;
   int repacks = 0;
 
-  // The packed copy while `weight` is what was packed. A weight that has changed, and stayed the
-  // same from one call to the next, is packed again, a few times at most.
-  at::Tensor current(const c10::TensorImpl& weight);
-  at::Tensor changed(const c10::TensorImpl& weight);
+  // What is packed while `now` are the tensors that it was made of; otherwise null. What has
+  // changed, and stayed the same from one call to the next, is packed again, a few times at most.
+  std::shared_ptr<const Packed> current(const Sources& now);
+  std::shared_ptr<const Packed> changed(const Sources& now);
   Packing pack();
 };
 

@@ -72,6 +72,7 @@ OperatorFate fateOf(const Node& node, size_t firstKernel) {
   if (node.state == Node::State::Grouped) {
     return {node.event, OperatorFate::Kind::Kernel, firstKernel + node.group, {}};
   }
+  if (node.state == Node::State::Packed) return {node.event, OperatorFate::Kind::Packed, 0, {}};
   return {node.event, OperatorFate::Kind::Aten, 0, node.reason};
 }
 
@@ -132,7 +133,9 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
     : name_(std::move(name)), slot_(plan.nativeSlot()), again_(before != nullptr) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {
-      {options.noop, "noop"}, {options.dce, "dce"}, {options.fuse, "fuse"}, {options.cse, "cse"}};
+      {options.noop, "noop"},     {options.dce, "dce"},
+      {options.layout, "layout"}, {options.convolutions, "convolutions"},
+      {options.fuse, "fuse"},     {options.cse, "cse"}};
   for (const auto& [on, pass] : switches) {
     if (!on) without_.push_back(pass);
   }
@@ -140,7 +143,9 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
       std::any_of(trace.events.begin(), trace.events.end(), [&](const ir::Event& event) {
         return event.kind == ir::EventKind::Op && recording.ops.isOwn(event.op);
       });
+  convolutions_ = before ? before->convolutions_ : std::make_shared<aten::PackedConvolutions>();
   if (before) weights_ = before->weights_;
+  if (before) tensors_ = before->tensors_;
   for (size_t s = 0; s < plan.segments().size(); ++s) {
     const replay::Segment& segment = plan.segments()[s];
     // An operator that raises after something was changed leaves values of all that ran before.
@@ -156,6 +161,7 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
         }));
     // An operator of ours may make an alias of a weight that has a version counter of its own.
     if (options.freeze && !before && !ownOperators) findWeights(graphs_.back(), tensorOf);
+    for (const auto& [id, tensor] : tensors_) graphs_.back().frozen[id.index()] = true;
   }
 }
 
@@ -209,7 +215,9 @@ void NativeJob::compile(NativeReport& report) {
       addPhaseTime(time.name, time.seconds);
     }
     addLinears(graph, draft);
+    addConvolutions(graph, draft);
     addKernels(graph, report, draft);
+    addRelaid(graph, draft);
     common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
   }
   graphs_.clear();

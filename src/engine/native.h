@@ -54,7 +54,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   bool roundsOtherwise() const;
 
  private:
-  void findWeights(const opt::Graph& graph, const TensorOf& tensorOf);
+  void findWeights(opt::Graph& graph, const TensorOf& tensorOf);
   struct Draft;
   // Stopped, or nobody but the thread that runs it holds it any more.
   bool isAbandoned() const { return stopped() || weak_from_this().use_count() <= 1; }
@@ -62,6 +62,9 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   void compile(NativeReport& report);
   void addKernels(opt::Graph& graph, NativeReport& report, Draft& draft);
   void addLinears(opt::Graph& graph, Draft& draft);
+  void addConvolutions(opt::Graph& graph, Draft& draft);
+  void addRelaid(const opt::Graph& graph, Draft& draft);
+  aten::KnownTensors known(const std::vector<common::ValueId>& values) const;
   void makeKernels(NativeReport& report, Draft& draft);
   void pack(NativeReport& report, Draft& draft);
   void publish(Draft& draft, bool last);
@@ -70,7 +73,9 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   std::vector<opt::Graph> graphs_;
   std::vector<OperatorFate> left_;  // operators that are in no graph
   std::vector<std::string_view> without_;
+  std::map<common::ValueId, std::shared_ptr<const aten::KnownTensor>> tensors_;  // maybe weights
   std::map<size_t, std::shared_ptr<aten::PackedWeight>> weights_;  // by event of the linear layer
+  std::shared_ptr<aten::PackedConvolutions> convolutions_;
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   std::atomic<std::shared_ptr<const NativeReport>> report_;

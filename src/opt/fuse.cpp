@@ -47,12 +47,16 @@ class Fuser {
     Reason reason = Reason::internal_error;
     const std::optional<Iteration> iteration = iterationOf(graph_, node, reason);
     std::vector<size_t> sources = openSources(node);
+    if (node.state == Node::State::Packed) {
+      for (const size_t g : sources) open_[g].closed = true;
+      return;
+    }
     if (iteration && iteration->product) closeMakersOfMatrix(node, sources);
     if (node.barrier) {
       for (Open& group : open_) group.closed = true;
     }
     if (!iteration) {
-      if (!node.op.empty()) node.reason = reason;
+      if (!node.op.empty() && !node.reason) node.reason = reason;
       for (const size_t g : sources) open_[g].closed = true;
       return;
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "opt/convolution.h"
+
 namespace glowplug::opt {
 namespace {
 
@@ -83,10 +85,11 @@ Graph graphOf(const ir::Trace& trace, size_t begin, size_t end, std::vector<bool
     node.barrier = event.kind != EventKind::Op;
     if (event.kind == EventKind::Op) {
       node.op = trace.operatorNames[event.op.index()];
-      node.barrier = event.writesInput || mayWrite(event.op) || !node.op.starts_with("aten::");
       for (const ir::Operand& operand : event.operands) {
         node.operands.push_back(operandOf(trace, operand, constants));
       }
+      const bool writes = mayWrite(event.op) && !isNormInEval(node);
+      node.barrier = event.writesInput || writes || !node.op.starts_with("aten::");
     }
     for (const ValueId id : event.results) {
       if (id.valid()) node.results.push_back(id);
@@ -95,6 +98,7 @@ Graph graphOf(const ir::Trace& trace, size_t begin, size_t end, std::vector<bool
   }
   graph.escapes = std::move(escapes);
   graph.escapes.resize(graph.types.size());
+  graph.frozen.resize(graph.types.size());
   graph.findUses();
   return graph;
 }

@@ -39,15 +39,16 @@ struct Operand {
 };
 
 struct Node {
-  // Kept: runs as it is. Grouped: a kernel computes it. Removed: nobody needs it.
-  enum class State : uint8_t { Kept, Grouped, Removed };
+  // Kept: runs as it is. Grouped: a kernel computes it. Packed: a convolution of
+  // Graph::convolutions computes it. Removed: nobody needs it.
+  enum class State : uint8_t { Kept, Grouped, Packed, Removed };
   size_t event = 0;
   std::string op;  // "aten::add.Tensor"; empty: not an operator
   std::vector<Operand> operands;
   std::vector<ValueId> results;
   bool barrier = false;  // nothing is moved across it
   State state = State::Kept;
-  size_t group = 0;  // Grouped: in Graph::groups
+  size_t group = 0;  // Grouped: in Graph::groups; Packed: in Graph::convolutions
   // Kept: why no kernel computes it.
   std::optional<common::Reason> reason;
 };
@@ -65,6 +66,27 @@ struct Group {
   std::vector<int64_t> sizes;
 };
 
+// A convolution with a packed weight and what it computes besides, in the place of the last member:
+//   x, padded -> convolution -> batch norm -> + other -> activation
+struct Convolution {
+  std::vector<size_t> members;  // nodes, ascending
+  size_t node = 0;              // the convolution itself
+  ValueId x, weight, bias;      // bias: may be invalid
+  std::vector<int64_t> padding, stride, dilation;
+  int64_t groups = 1;
+  bool normed = false;
+  ValueId mean, variance, gamma, beta;  // normed; gamma, beta: may be invalid
+  double epsilon = 0;
+  ValueId other;                    // may be invalid
+  std::string activation = "none";  // oneDNN's names
+  std::vector<double> scalars;
+  std::string algorithm;
+  ValueId result;
+
+  // Weight first; what the packed weight and bias are made of.
+  std::vector<ValueId> sources() const;
+};
+
 struct Graph {
   std::vector<Node> nodes;                       // in program order
   std::vector<std::optional<TensorType>> types;  // by ValueId: of plain tensors on the CPU
@@ -72,6 +94,12 @@ struct Graph {
   std::vector<std::vector<size_t>> users;        // by ValueId: nodes, ascending, each once
   std::vector<int64_t> makers;                   // by ValueId: a node, or -1
   std::vector<Group> groups;
+  std::vector<Convolution> convolutions;
+  // By ValueId: tensors that are known from the start, so that weights may be packed.
+  std::vector<bool> frozen;
+  // By ValueId: an operator that runs as it is makes it in whatever layout its operands ask for,
+  // and it has to be brought into that of `types`.
+  std::vector<bool> relaid;
 
   const TensorType* type(ValueId id) const {
     const auto& found = types[id.index()];

@@ -104,9 +104,26 @@ std::string lineOf(const Graph& graph, const Node& node) {
   for (const Operand& operand : node.operands) out += " " + textOf(operand);
   if (node.barrier) out += " barrier";
   if (node.state == Node::State::Grouped) out += fmt::format(" -> kernel {}", node.group);
+  if (node.state == Node::State::Packed) out += fmt::format(" -> convolution {}", node.group);
   if (node.state == Node::State::Removed) out += " removed";
   if (node.reason) out += fmt::format(" ({})", common::info(*node.reason).id);
   return out;
+}
+
+std::string lineOf(const Convolution& convolution) {
+  std::vector<ValueId> reads{convolution.x};
+  const std::vector<ValueId> sources = convolution.sources();
+  reads.insert(reads.end(), sources.begin(), sources.end());
+  if (!convolution.normed && convolution.bias.valid()) reads.push_back(convolution.bias);
+  std::string out =
+      fmt::format("{} padding [{}] stride [{}] dilation [{}] groups {}", listOf(reads),
+                  fmt::join(convolution.padding, ","), fmt::join(convolution.stride, ","),
+                  fmt::join(convolution.dilation, ","), convolution.groups);
+  if (convolution.normed) out += fmt::format(" normed {}", convolution.epsilon);
+  if (convolution.other.valid()) out += fmt::format(" + %{}", convolution.other.value);
+  if (convolution.activation != "none") out += " " + convolution.activation;
+  for (const double scalar : convolution.scalars) out += fmt::format(" {}", scalar);
+  return out + fmt::format(" -> %{}", convolution.result.value);
 }
 
 }  // namespace
@@ -172,6 +189,9 @@ std::string print(const Graph& graph) {
     out += fmt::format("kernel {} {} [{}]:{} ->{}\n", g,
                        group.kind == Group::Kind::Rows ? "rows" : "pointwise",
                        fmt::join(group.sizes, ","), listOf(group.inputs), listOf(group.outputs));
+  }
+  for (size_t c = 0; c < graph.convolutions.size(); ++c) {
+    out += fmt::format("convolution {}:{}\n", c, lineOf(graph.convolutions[c]));
   }
   return out;
 }

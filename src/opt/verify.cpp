@@ -14,6 +14,7 @@ class Verifier {
   std::vector<std::string> run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) node(n);
     for (size_t g = 0; g < graph_.groups.size(); ++g) group(g);
+    for (size_t c = 0; c < graph_.convolutions.size(); ++c) convolution(c);
     return std::move(wrong_);
   }
 
@@ -25,7 +26,8 @@ class Verifier {
 
   void node(size_t n) {
     const Node& node = graph_.nodes[n];
-    if (node.barrier && node.state != Node::State::Kept) say("barrier @{} was moved", node.event);
+    const bool stays = node.state == Node::State::Kept || node.state == Node::State::Packed;
+    if (node.barrier && !stays) say("barrier @{} was moved", node.event);
     if (n > 0 && graph_.nodes[n - 1].event >= node.event) say("@{} is out of order", node.event);
     if (node.state == Node::State::Removed) return;
     visitValues(node, [&](ValueId id) {
@@ -35,21 +37,50 @@ class Verifier {
       }
       if (maker < 0) return;
       const Node& made = graph_.nodes[static_cast<size_t>(maker)];
-      const bool same = node.state == Node::State::Grouped && made.state == Node::State::Grouped &&
-                        made.group == node.group;
-      if (same || made.state != Node::State::Grouped) return;
-      // A kernel makes it, in the place of the kernel's last member.
-      const Group& group = graph_.groups[made.group];
-      const size_t here =
-          node.state == Node::State::Grouped ? graph_.groups[node.group].members.back() : n;
-      if (here <= group.members.back()) {
-        say("@{} uses %{} before kernel {} runs", node.event, id.value, made.group);
+      const bool same = node.state == made.state && made.group == node.group;
+      const bool alone = made.state != Node::State::Grouped && made.state != Node::State::Packed;
+      if (alone || same) return;
+      const char* what = made.state == Node::State::Packed ? "convolution" : "kernel";
+      if (place(n) <= place(static_cast<size_t>(maker))) {
+        say("@{} uses %{} before {} {} runs", node.event, id.value, what, made.group);
       }
-      const auto& outputs = group.outputs;
-      if (std::find(outputs.begin(), outputs.end(), id) == outputs.end()) {
-        say("@{} uses %{}, which kernel {} does not give", node.event, id.value, made.group);
+      if (!gives(made, id)) {
+        say("@{} uses %{}, which {} {} does not give", node.event, id.value, what, made.group);
       }
     });
+  }
+
+  // Where it runs: a kernel, or a convolution, in the place of the last member.
+  size_t place(size_t n) const {
+    const Node& node = graph_.nodes[n];
+    if (node.state == Node::State::Grouped) return graph_.groups[node.group].members.back();
+    if (node.state == Node::State::Packed) return graph_.convolutions[node.group].members.back();
+    return n;
+  }
+
+  bool gives(const Node& node, ValueId id) const {
+    if (node.state == Node::State::Packed) return graph_.convolutions[node.group].result == id;
+    const auto& outputs = graph_.groups[node.group].outputs;
+    return std::find(outputs.begin(), outputs.end(), id) != outputs.end();
+  }
+
+  void convolution(size_t c) {
+    const Convolution& convolution = graph_.convolutions[c];
+    const std::vector<size_t>& members = convolution.members;
+    if (members.empty()) return say("convolution {} is empty", c);
+    for (size_t n = members.front(); n <= members.back(); ++n) {
+      const Node& node = graph_.nodes[n];
+      if (node.barrier && node.state != Node::State::Packed) {
+        say("convolution {} reaches across @{}", c, node.event);
+      }
+    }
+    for (const size_t n : members) {
+      for (const ValueId id : graph_.nodes[n].results) {
+        if (graph_.escapes[id.index()] && id != convolution.result) {
+          say("%{} is needed outside and convolution {} does not give it", id.value, c);
+        }
+      }
+    }
   }
 
   void group(size_t g) {
@@ -58,7 +89,9 @@ class Verifier {
     if (group.nodes.back() != group.members.back()) say("kernel {} lost its place", g);
     if (group.outputs.empty()) say("kernel {} gives nothing", g);
     for (size_t n = group.members.front(); n <= group.members.back(); ++n) {
-      if (graph_.nodes[n].barrier) say("kernel {} reaches across @{}", g, graph_.nodes[n].event);
+      const Node& node = graph_.nodes[n];
+      const bool writes = node.barrier && node.state != Node::State::Packed;
+      if (writes) say("kernel {} reaches across @{}", g, node.event);
     }
     for (const size_t n : group.members) {
       const Node& node = graph_.nodes[n];

@@ -398,7 +398,11 @@ def test_passes_are_left_out_by_a_list():
 @pytest.mark.parametrize(
     ("message", "options", "backend"),
     [
-        ("unknown pass 'inline'.*known passes: noop, dce, fuse, cse", "inline", "native"),
+        (
+            "unknown pass 'inline'.*known passes: noop, dce, convolutions, layout, fuse, cse",
+            "inline",
+            "native",
+        ),
         ("'disable_passes' is a list", {"disable_passes": "fuse"}, "native"),
         ("'disable_passes' is a list", {"disable_passes": 3}, "native"),
         (

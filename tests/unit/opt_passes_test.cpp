@@ -46,7 +46,13 @@ Graph graphOfText(const std::string& text) {
   auto mayWrite = [&](common::OperatorId op) {
     return baseName(trace.operatorNames[op.index()]).ends_with('_');
   };
-  return graphOf(trace, 0, trace.events.size() - 1, escapesOf(trace), mayWrite);
+  Graph graph = graphOf(trace, 0, trace.events.size() - 1, escapesOf(trace), mayWrite);
+  for (size_t v = 0; v < trace.values.size(); ++v) {
+    const common::MetaId meta = trace.values[v].meta;
+    const std::string& type = meta.valid() ? trace.metaTexts[meta.index()] : std::string();
+    graph.frozen[v] = type.ends_with("Parameter") || type.ends_with("Buffer");
+  }
+  return graph;
 }
 
 std::string after(const Golden& golden) {

@@ -1,0 +1,167 @@
+// Linear layers and convolutions of a trace: whose weights are packed, and when.
+
+#include <algorithm>
+
+#include "engine/native_draft.h"
+#include "engine/phases.h"
+#include "opt/convolution.h"
+#include "opt/linear.h"
+
+namespace glowplug::engine {
+namespace {
+
+using common::Reason;
+using common::ValueId;
+
+aten::KernelTensor tensorOf(const opt::Graph& graph, ValueId id) {
+  const opt::TensorType& type = *graph.type(id);
+  return {id, type.dtype, type.sizes, type.strides};
+}
+
+std::optional<aten::KernelTensor> tensorIf(const opt::Graph& graph, ValueId id) {
+  return id.valid() ? std::optional(tensorOf(graph, id)) : std::nullopt;
+}
+
+aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found) {
+  aten::ConvolutionPacking out;
+  out.padding = found.padding;
+  out.stride = found.stride;
+  out.dilation = found.dilation;
+  out.inputSizes = graph.type(found.x)->sizes;
+  out.groups = found.groups;
+  out.normed = found.normed;
+  out.hasBias = found.normed && found.bias.valid();
+  out.hasGamma = found.gamma.valid();
+  out.hasBeta = found.beta.valid();
+  out.epsilon = found.epsilon;
+  return out;
+}
+
+aten::ConvolutionCall callOf(const opt::Graph& graph, const opt::Convolution& found) {
+  aten::ConvolutionCall call;
+  for (const size_t n : found.members) {
+    call.events.push_back(graph.nodes[n].event);
+    const opt::Node& node = graph.nodes[n];
+    call.version += node.barrier && node.results[0] == found.result ? 1 : 0;
+  }
+  call.x = tensorOf(graph, found.x);
+  for (const ValueId id : found.sources()) call.sources.push_back(tensorOf(graph, id));
+  if (!found.normed) call.bias = tensorIf(graph, found.bias);
+  call.other = tensorIf(graph, found.other);
+  call.result = tensorOf(graph, found.result);
+  call.padding = found.padding;
+  call.stride = found.stride;
+  call.dilation = found.dilation;
+  call.groups = found.groups;
+  call.activation = found.activation;
+  call.algorithm = found.algorithm;
+  call.scalars = found.scalars;
+  call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
+  return call;
+}
+
+// Its operators run one by one after all; what comes after expects the result's layout.
+void unpack(opt::Graph& graph, const opt::Convolution& found) {
+  for (const size_t n : found.members) {
+    graph.nodes[n].state = opt::Node::State::Kept;
+    graph.nodes[n].reason = Reason::native_weight;
+  }
+  graph.relaid[found.result.index()] = true;
+}
+
+}  // namespace
+
+void NativeJob::findWeights(opt::Graph& graph, const TensorOf& tensorOf) {
+  for (const opt::Node& node : graph.nodes) {
+    const auto remember = [&](ValueId id) {
+      if (tensors_.count(id) > 0) return;
+      PyObject* tensor = tensorOf(id);
+      if (tensor) tensors_[id] = std::make_shared<aten::KnownTensor>(tensor);
+    };
+    opt::visitWeights(node, remember);
+    std::optional<Reason> reason;
+    const std::optional<opt::Linear> linear = opt::linearOf(graph, node, reason);
+    if (!linear) continue;
+    remember(linear->weight);
+    const auto weight = tensors_.find(linear->weight);
+    if (weight == tensors_.end()) continue;
+    weights_[node.event] = std::make_shared<aten::PackedWeight>(
+        weight->second, aten::LinearPacking{linear->transposed, linear->rows});
+  }
+}
+
+aten::KnownTensors NativeJob::known(const std::vector<ValueId>& values) const {
+  aten::KnownTensors out;
+  for (const ValueId id : values) out.push_back(tensors_.at(id));
+  return out;
+}
+
+// After the passes, which may have put another value in an operand's place.
+void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
+  for (opt::Node& node : graph.nodes) {
+    if (node.state != opt::Node::State::Kept) continue;
+    std::optional<Reason> reason;
+    const std::optional<opt::Linear> linear = opt::linearOf(graph, node, reason);
+    if (reason) node.reason = reason;
+    if (!linear) continue;
+    node.reason = Reason::native_weight;  // until it is packed
+    const auto weight = weights_.find(node.event);
+    if (weight == weights_.end()) continue;
+    aten::LinearCall call;
+    call.event = node.event;
+    call.x = tensorOf(graph, linear->x);
+    call.weight = tensorOf(graph, linear->weight);
+    call.bias = tensorIf(graph, linear->bias);
+    call.result = node.results[0];
+    call.packed = weight->second;
+    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
+    draft.linears.push_back(std::move(call));
+  }
+}
+
+// In the order in which calls use them, so that the first ones serve while the others are packed.
+void NativeJob::pack(NativeReport& report, Draft& draft) {
+  for (const aten::LinearCall& call : draft.linears) {
+    if (isAbandoned()) return;
+    {
+      const Phase phase("pack");
+      if (weights_.at(call.event)->pack() == aten::Packing::Never) continue;
+    }
+    mismatches_.push_back(call.mismatches);
+    draft.code.linears.push_back(call);
+    draft.published = false;
+    for (OperatorFate& fate : report.operators) {
+      if (fate.event == call.event) fate = {call.event, OperatorFate::Kind::Packed, 0, {}};
+    }
+    publish(draft, false);
+  }
+}
+
+// At once, since what is between convolutions is made for the layout that they give.
+void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
+  graph.relaid.resize(graph.types.size());
+  for (const opt::Convolution& found : graph.convolutions) {
+    if (isAbandoned()) return;
+    const Phase phase("pack");
+    auto packed = convolutions_->get(known(found.sources()), packingOf(graph, found));
+    if (packed->pack() == aten::Packing::Never) {
+      unpack(graph, found);
+      continue;
+    }
+    aten::ConvolutionCall call = callOf(graph, found);
+    call.packed = std::move(packed);
+    mismatches_.push_back(call.mismatches);
+    draft.code.convolutions.push_back(std::move(call));
+    draft.published = false;
+  }
+}
+
+void NativeJob::addRelaid(const opt::Graph& graph, Draft& draft) {
+  for (const opt::Node& node : graph.nodes) {
+    if (node.state != opt::Node::State::Kept || node.results.size() != 1) continue;
+    const ValueId id = node.results[0];
+    if (graph.relaid[id.index()]) draft.code.relaid.push_back({node.event, tensorOf(graph, id)});
+  }
+}
+
+}  // namespace glowplug::engine
