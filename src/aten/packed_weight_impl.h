@@ -8,6 +8,7 @@
 #include "aten/packed_weight.h"
 #include "aten/torch.h"
 #include "aten/unversioned.h"
+#include "common/shared_slot.h"
 
 namespace glowplug::aten {
 
@@ -49,7 +50,7 @@ struct PackedWeight::Impl {
   size_t firstHidden = 0, endHidden = 0;
   // From the sources, detached.
   std::function<Made(const std::vector<at::Tensor>&)> make;
-  std::atomic<std::shared_ptr<const Packed>> packed;
+  common::SharedSlot<const Packed> packed;
   // Set when an alias without the version counter has been handed out.
   std::shared_ptr<std::atomic<HandedOut>> dirty =
       std::make_shared<std::atomic<HandedOut>>(HandedOut::Nothing);

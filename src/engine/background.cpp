@@ -1,8 +1,8 @@
 #include "engine/background.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <pthread.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -18,8 +18,6 @@
 
 namespace glowplug::engine {
 namespace {
-
-constexpr int kNice = 10;
 
 class Worker {
  public:
@@ -60,7 +58,7 @@ class Worker {
 
  private:
   void work() {
-    giveWay();
+    prepareThread();
     std::unique_lock held(lock_);
     while (true) {
       changed_.wait(held, [this] { return stopping_ || !jobs_.empty(); });
@@ -97,10 +95,13 @@ class Worker {
     return best;
   }
 
-  static void giveWay() {
+  static void prepareThread() {
     pthread_setname_np(pthread_self(), "glowplug");
-    // Of this thread only, and of those that it starts. It stays as it is where that is forbidden.
-    (void)setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+    // What a job runs in parallel would be in the way of the program's own threads, which wait for
+    // each other. ATen has no function that sets the number for one thread alone; OpenMP has.
+    using SetThreads = void(int);
+    void* const found = dlsym(RTLD_DEFAULT, "omp_set_num_threads");
+    if (found != nullptr) reinterpret_cast<SetThreads*>(found)(1);
   }
 
   static void runOne(Job& job) {

@@ -9,6 +9,7 @@
 
 #include "aten/packed_weight.h"
 #include "common/options.h"
+#include "common/shared_slot.h"
 #include "engine/background.h"
 #include "opt/graph.h"
 #include "replay/plan.h"
@@ -78,7 +79,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   std::shared_ptr<aten::PackedConvolutions> convolutions_;
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
-  std::atomic<std::shared_ptr<const NativeReport>> report_;
+  common::SharedSlot<const NativeReport> report_;
   const bool again_;
   std::atomic<uint64_t> wanted_{0};
   std::atomic<bool> done_{false};

@@ -9,6 +9,7 @@
 
 #include "aten/native_code.h"
 #include "aten/op_program.h"
+#include "common/shared_slot.h"
 #include "cpython/object_table.h"
 #include "guard/guard_tree.h"
 #include "ir/trace.h"
@@ -53,7 +54,7 @@ class NativeSlot {
   }
 
  private:
-  std::atomic<std::shared_ptr<const aten::NativeCode>> code_;
+  common::SharedSlot<const aten::NativeCode> code_;
   std::atomic<bool> fresh_{false};
 };
 
