@@ -112,13 +112,10 @@ bool OpProgram::Impl::runConvolution(const Convolution& convolution, torch::jit:
     if (fit) sources.push_back(slots[source.value.index()].unsafeToTensorImpl());
   }
   std::shared_ptr<const Packed> packed;
-  if (fit && usesOneDnn()) packed = call.packed->impl().current(sources);
+  if (fit && usesOneDnn()) packed = call.packed->impl().current(sources, *native->packing);
   c10::IValue& result = slots[call.result.value.index()];
   if (C10_UNLIKELY(!packed)) {
-    call.mismatches->fetch_add(1, std::memory_order_relaxed);
-    for (const Step& plain : convolution.plain) {
-      if (!runStep(plain, stack, slots)) return false;
-    }
+    if (!runUnpacked(convolution.plain, call, stack, slots)) return false;
     relay(result, call.result);
     return true;
   }

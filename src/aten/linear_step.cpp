@@ -43,6 +43,24 @@ void OpProgram::Impl::compileLinears() {
   }
 }
 
+// The operators of a call, and the time that they take.
+template <class Call>
+bool OpProgram::Impl::runUnpacked(std::span<const Step> plain, const Call& call,
+                                  torch::jit::Stack& stack, std::vector<c10::IValue>& slots) const {
+  const bool waiting = call.packed->impl().waiting.load(std::memory_order_relaxed);
+  if (!waiting) call.mismatches->fetch_add(1, std::memory_order_relaxed);
+  const auto start = std::chrono::steady_clock::now();
+  for (const Step& step : plain) {
+    if (!runStep(step, stack, slots)) return false;
+  }
+  if (waiting) native->packing->earn(std::chrono::steady_clock::now() - start);
+  return true;
+}
+template bool OpProgram::Impl::runUnpacked(std::span<const Step>, const LinearCall&,
+                                           torch::jit::Stack&, std::vector<c10::IValue>&) const;
+template bool OpProgram::Impl::runUnpacked(std::span<const Step>, const ConvolutionCall&,
+                                           torch::jit::Stack&, std::vector<c10::IValue>&) const;
+
 bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,
                                 std::vector<c10::IValue>& slots) const {
   const LinearCall& call = *linear.call;
@@ -52,12 +70,10 @@ bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,
   const bool plain = !fits(call.x) || !fits(call.weight) || (call.bias && !fits(*call.bias));
   std::shared_ptr<const Packed> packed;
   if (!plain && usesOneDnn()) {
-    packed = call.packed->impl().current({slots[call.weight.value.index()].unsafeToTensorImpl()});
+    packed = call.packed->impl().current({slots[call.weight.value.index()].unsafeToTensorImpl()},
+                                         *native->packing);
   }
-  if (!packed) {
-    call.mismatches->fetch_add(1, std::memory_order_relaxed);
-    return runStep(linear.plain, stack, slots);
-  }
+  if (!packed) return runUnpacked({&linear.plain, 1}, call, stack, slots);
   const c10::List<std::optional<at::Scalar>> scalars;
   std::optional<at::Tensor> bias;
   if (call.bias) bias = slots[call.bias->value.index()].toTensor();

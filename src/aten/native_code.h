@@ -80,12 +80,15 @@ struct RelaidResult {
   KernelTensor tensor;
 };
 
+class PackingTime;
+
 struct NativeCode {
   std::vector<KernelCall> calls;
   std::vector<LinearCall> linears;
   std::vector<ConvolutionCall> convolutions;
   std::vector<RelaidResult> relaid;
-  std::vector<size_t> removed;  // events that need not run
+  std::vector<size_t> removed;           // events that need not run
+  std::shared_ptr<PackingTime> packing;  // of all weights
 };
 
 }  // namespace glowplug::aten

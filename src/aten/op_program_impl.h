@@ -1,6 +1,7 @@
 #pragma once
 
 // Private to aten/: a trace's operators in the form in which they run.
+#include <span>
 #include <vector>
 
 #include "aten/op_program.h"
@@ -113,6 +114,9 @@ struct OpProgram::Impl {
 
   // linear_step.cpp
   void compileLinears();
+  template <class Call>
+  bool runUnpacked(std::span<const Step> plain, const Call& call, torch::jit::Stack& stack,
+                   std::vector<c10::IValue>& slots) const;
   bool runLinear(const Linear& linear, torch::jit::Stack& stack,
                  std::vector<c10::IValue>& slots) const;
 

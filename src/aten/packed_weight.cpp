@@ -112,16 +112,13 @@ PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how)
 }
 PackedWeight::~PackedWeight() = default;
 
-Packing PackedWeight::pack() {
-  const std::lock_guard held(impl_->lock);
-  return impl_->pack();
+Packing PackedWeight::possible() const {
+  std::vector<at::Tensor> tensors;
+  return impl_->find(tensors);
 }
 
-// A writer moves the version on when it has written: whoever writes while this reads has changed
-// it by the time of the second look, or changes it later, and then current() sees that.
-Packing PackedWeight::Impl::pack() {
+Packing PackedWeight::Impl::find(std::vector<at::Tensor>& tensors) const {
   if (!hearsOfUnversioned()) return Packing::Never;
-  std::vector<at::Tensor> tensors;
   for (const auto& source : sources) {
     const auto alive = source->impl().tensor.lock();
     if (!alive) return Packing::Later;
@@ -129,6 +126,14 @@ Packing PackedWeight::Impl::pack() {
     const Packing seen = noticeable(tensors.back());
     if (seen != Packing::Done) return seen;
   }
+  return Packing::Done;
+}
+
+// A writer moves the version on when it has written: whoever writes while this reads has changed
+// it by the time of the second look, or changes it later, and then current() sees that.
+Packing PackedWeight::Impl::pack() {
+  std::vector<at::Tensor> tensors;
+  if (const Packing found = find(tensors); found != Packing::Done) return found;
   for (const at::Tensor& tensor : tensors) {
     watchUnversioned(tensor.storage().unsafeGetStorageImpl(), dirty);
   }
@@ -158,7 +163,7 @@ Packing PackedWeight::Impl::pack() {
   return Packing::Done;
 }
 
-std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now) {
+std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now, PackingTime& time) {
   std::shared_ptr<const Packed> made = packed.load();
   for (size_t i = 0; i < sources.size(); ++i) {
     if (now[i] != sources[i]->impl().address) return nullptr;
@@ -171,7 +176,19 @@ std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now) {
     same = contains(*now[i], made->contents[i - firstHidden]);
   }
   if (C10_LIKELY(same)) return made;
-  return changed(now);
+  return waiting.load(std::memory_order_acquire) ? first(time) : changed(now);
+}
+
+// Another thread that packs at the same time is not waited for.
+std::shared_ptr<const Packed> PackedWeight::Impl::first(PackingTime& time) {
+  const std::unique_lock held(lock, std::try_to_lock);
+  if (!held || !time.any()) return nullptr;
+  const auto start = std::chrono::steady_clock::now();
+  const Packing done = pack();
+  time.spend(std::chrono::steady_clock::now() - start);
+  if (done == Packing::Later) return nullptr;
+  waiting.store(false, std::memory_order_release);
+  return packed.load();
 }
 
 std::shared_ptr<const Packed> PackedWeight::Impl::changed(const Sources& now) {

@@ -2,6 +2,8 @@
 
 #include <Python.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,6 +18,22 @@
 // alias made by C++ code (`variable_data()`, a raw pointer) that writes without telling the counter
 // is not noticed.
 namespace glowplug::aten {
+
+// Who calls packs, in the place of the first call's operator: a page of fresh memory costs more
+// than the copy, and a thread that packed beside the program's own would hold those up by as much.
+// So that no call stalls, packing takes a few milliseconds at first, and then twice the time that
+// the operators took whose weights were not packed yet. Any thread.
+class PackingTime {
+ public:
+  using Duration = std::chrono::nanoseconds;
+
+  bool any() const { return left_.load(std::memory_order_relaxed) > 0; }
+  void earn(Duration plain) { left_.fetch_add(plain.count() * 2, std::memory_order_relaxed); }
+  void spend(Duration packing) { left_.fetch_sub(packing.count(), std::memory_order_relaxed); }
+
+ private:
+  std::atomic<int64_t> left_{20'000'000};
+};
 
 enum class Packing : uint8_t {
   Done,
@@ -63,8 +81,8 @@ class PackedWeight {
   PackedWeight(const PackedWeight&) = delete;
   PackedWeight& operator=(const PackedWeight&) = delete;
 
-  // On any thread, without the GIL.
-  Packing pack();
+  // Whether it can be packed, now. On any thread, without the GIL.
+  Packing possible() const;
 
   struct Impl;
   Impl& impl() const { return *impl_; }

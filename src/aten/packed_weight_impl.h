@@ -59,11 +59,17 @@ struct PackedWeight::Impl {
   std::optional<std::vector<WeightState>> seen;
   int repacks = 0;
 
-  // What is packed while `now` are the tensors that it was made of; otherwise null. What has
-  // changed, and stayed the same from one call to the next, is packed again, a few times at most.
-  std::shared_ptr<const Packed> current(const Sources& now);
+  std::atomic<bool> waiting{true};  // for the first packing
+
+  // What is packed while `now` are the tensors that it was made of; otherwise null. It is packed
+  // when there is time for it. What has changed, and stayed the same from one call to the next, is
+  // packed again, a few times at most.
+  std::shared_ptr<const Packed> current(const Sources& now, PackingTime& time);
+  std::shared_ptr<const Packed> first(PackingTime& time);
   std::shared_ptr<const Packed> changed(const Sources& now);
   Packing pack();
+  // The tensors alive, if their writers are noticed.
+  Packing find(std::vector<at::Tensor>& tensors) const;
 };
 
 }  // namespace glowplug::aten

@@ -209,6 +209,7 @@ void NativeJob::run() {
 void NativeJob::compile(NativeReport& report) {
   Draft draft;
   draft.target = codegen::Target::host();
+  draft.code.packing = std::make_shared<aten::PackingTime>();
   report.operators = left_;
   for (opt::Graph& graph : graphs_) {
     for (const opt::PassTime& time : opt::runPasses(graph, without_)) {
@@ -221,9 +222,8 @@ void NativeJob::compile(NativeReport& report) {
     common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
   }
   graphs_.clear();
+  publish(draft, true);  // calls begin to pack
   makeKernels(report, draft);
-  publish(draft, false);
-  pack(report, draft);
   publish(draft, true);
 }
 
@@ -280,11 +280,11 @@ void NativeJob::makeKernels(NativeReport& report, Draft& draft) {
   }
 }
 
-// Hands what is there to the next call of the plan; not too often, but for the last time.
-void NativeJob::publish(Draft& draft, bool last) {
+// Hands what is there to the next call of the plan; not too often, unless it is urgent.
+void NativeJob::publish(Draft& draft, bool urgent) {
   const auto now = std::chrono::steady_clock::now();
   if (draft.published || isAbandoned()) return;
-  if (!last && now - draft.lastPublished < kBetweenPublications) return;
+  if (!urgent && now - draft.lastPublished < kBetweenPublications) return;
   slot_->put(std::make_shared<const aten::NativeCode>(draft.code));
   draft.published = true;
   draft.lastPublished = now;

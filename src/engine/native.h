@@ -67,8 +67,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   void addRelaid(const opt::Graph& graph, Draft& draft);
   aten::KnownTensors known(const std::vector<common::ValueId>& values) const;
   void makeKernels(NativeReport& report, Draft& draft);
-  void pack(NativeReport& report, Draft& draft);
-  void publish(Draft& draft, bool last);
+  void publish(Draft& draft, bool urgent);
 
   std::string name_;
   std::vector<opt::Graph> graphs_;

@@ -17,10 +17,9 @@ struct NativeJob::Draft {
   // Parallel to the kernels of the report.
   std::vector<lower::Kernel> kernels;
   std::vector<std::vector<int64_t>> sizes;
-  std::vector<aten::KernelCall> calls;    // without code
-  std::vector<aten::LinearCall> linears;  // to be packed
-  aten::NativeCode code;                  // what can run
-  bool published = true;                  // there is nothing in it that calls do not have
+  std::vector<aten::KernelCall> calls;  // without code
+  aten::NativeCode code;                // what can run
+  bool published = true;                // there is nothing in it that calls do not have
   std::chrono::steady_clock::time_point lastPublished = std::chrono::steady_clock::now();
 };
 

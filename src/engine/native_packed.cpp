@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "engine/native_draft.h"
-#include "engine/phases.h"
 #include "opt/convolution.h"
 #include "opt/linear.h"
 
@@ -104,9 +103,12 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
     const std::optional<opt::Linear> linear = opt::linearOf(graph, node, reason);
     if (reason) node.reason = reason;
     if (!linear) continue;
-    node.reason = Reason::native_weight;  // until it is packed
+    node.reason = Reason::native_weight;
     const auto weight = weights_.find(node.event);
     if (weight == weights_.end()) continue;
+    if (weight->second->possible() == aten::Packing::Never) continue;
+    node.reason = {};
+    node.state = opt::Node::State::Packed;
     aten::LinearCall call;
     call.event = node.event;
     call.x = tensorOf(graph, linear->x);
@@ -115,36 +117,17 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
     call.result = node.results[0];
     call.packed = weight->second;
     call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
-    draft.linears.push_back(std::move(call));
-  }
-}
-
-// In the order in which calls use them, so that the first ones serve while the others are packed.
-void NativeJob::pack(NativeReport& report, Draft& draft) {
-  for (const aten::LinearCall& call : draft.linears) {
-    if (isAbandoned()) return;
-    {
-      const Phase phase("pack");
-      if (weights_.at(call.event)->pack() == aten::Packing::Never) continue;
-    }
     mismatches_.push_back(call.mismatches);
-    draft.code.linears.push_back(call);
+    draft.code.linears.push_back(std::move(call));
     draft.published = false;
-    for (OperatorFate& fate : report.operators) {
-      if (fate.event == call.event) fate = {call.event, OperatorFate::Kind::Packed, 0, {}};
-    }
-    publish(draft, false);
   }
 }
 
-// At once, since what is between convolutions is made for the layout that they give.
 void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
   graph.relaid.resize(graph.types.size());
   for (const opt::Convolution& found : graph.convolutions) {
-    if (isAbandoned()) return;
-    const Phase phase("pack");
     auto packed = convolutions_->get(known(found.sources()), packingOf(graph, found));
-    if (packed->pack() == aten::Packing::Never) {
+    if (packed->possible() == aten::Packing::Never) {
       unpack(graph, found);
       continue;
     }

@@ -97,15 +97,6 @@ TEST(Background, WhatAJobThrowsIsCountedAndTheNextOneRuns) {
   EXPECT_EQ(insight::counters().snapshot().native.at("native_failed"), 1u);
 }
 
-TEST(Background, GivesWayToTheThreadsThatCall) {
-  int there = 0;
-  const auto job =
-      enqueued([&](TestJob&) { there = getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())); });
-  waitForJobs();
-  EXPECT_GE(there, std::min(19, getpriority(PRIO_PROCESS, static_cast<id_t>(gettid())) + 1));
-}
-
-// One of two kernels fails: the other one is made, and the report says so.
 TEST(NativeFailures, AKernelThatFailsLeavesItsOperatorsToAten) {
   trace::wellKnown();
   trace::prepareCallees();
