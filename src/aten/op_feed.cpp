@@ -61,10 +61,12 @@ const ir::Event* OpFeed::Impl::nextNamed(const char* name) const {
 c10::IValue OpFeed::Impl::result(common::ValueId id, const ValueTracker& tracker) const {
   const ir::Value& value = trace.values[id.index()];
   const c10::IValue& slot = slots[id.index()];
-  if (value.kind != ir::ValueKind::Tensor || !slot.isNone()) return slot;
-  // An operator that writes gives back what it was given.
+  if (value.kind != ir::ValueKind::Tensor) return slot;
+  // An operator that gives back what it was given: that is the program's own tensor, which may be
+  // another object over the same memory as the replay's.
   at::Tensor known = tracker.tensor(id);
   if (known.defined()) return known;
+  if (!slot.isNone()) return slot;
   if (!value.meta.valid()) return at::Tensor();
   return table.metas[value.meta.index()]->standIn();
 }

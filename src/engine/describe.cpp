@@ -282,8 +282,11 @@ PyObject* describe(const Entry& entry) {
   const bool eager = entry.eager().has_value();
   ListBuilder traces;
   for (const auto& trace : now) traces.add(traceDict(*trace));
+  ListBuilder callees;
+  for (const auto& callee : entry.callees()) callees.add(Ref::steal(describe(*callee)));
   DictBuilder dict;
   dict.set("name", entry.name());
+  dict.set("callees", callees.take());
   dict.set("traces", traces.take());
   dict.set("refused", refused ? refusalDict(*refused) : Ref::borrow(Py_None));
   dict.set("eager", Ref::borrow(eager ? Py_True : Py_False));

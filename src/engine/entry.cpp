@@ -6,14 +6,14 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <utility>
 
 #include "common/check.h"
 #include "common/events.h"
 #include "common/log.h"
-#include "cpython/modules.h"
 #include "cpython/tracing.h"
+#include "engine/callee_entries.h"
+#include "engine/entry_timing.h"
 #include "insight/counters.h"
 #include "trace/recorder.h"
 
@@ -36,36 +36,11 @@ thread_local bool recordingHere = false;
 // Recordings of one entry that may end in a refusal, if each has another one.
 constexpr size_t kMostRefusals = 4;
 
-int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 }  // namespace
 
 bool isRecording() { return recordingHere; }
 void setStance(Stance stance) { currentStance = stance; }
 Stance stance() { return currentStance; }
-
-// The times of one call, for whoever listens.
-struct Entry::Timing {
-  explicit Timing(const Entry& entry) : listening(common::listening()) {
-    if (listening) {
-      record.entry = entry.id_;
-      record.start_ns = now();
-    }
-  }
-  ~Timing() {
-    if (!listening) return;
-    record.total_ns = now() - record.start_ns;
-    common::emit(record);
-  }
-  int64_t mark() const { return listening ? now() : 0; }
-
-  bool listening;
-  CallRecord record;
-};
 
 Entry::Entry(PyObject* callable, std::string name, Backend backend, common::Options options,
              bool fullgraph)
@@ -77,6 +52,15 @@ Entry::Entry(PyObject* callable, std::string name, Backend backend, common::Opti
       id_(nextEntry++) {
   if (makesNative()) warmUpNative();
 }
+
+Entry::Entry(std::nullptr_t, std::string name, Backend backend, common::Options options,
+             size_t depth)
+    : name_(std::move(name)),
+      backend_(std::move(backend)),
+      options_(options),
+      fullgraph_(false),
+      id_(nextEntry++),
+      depth_(depth) {}
 
 Entry::~Entry() = default;
 
@@ -109,21 +93,17 @@ PyObject* Entry::call(PyObject* const* args, size_t positional, PyObject* kwname
     PyErr_SetString(PyExc_RuntimeError, "this compiled function has been cleared");
     return nullptr;
   }
+  return callAs(call);
+}
+
+PyObject* Entry::callAs(const guard::Call& call) {
   // Inside a recording the program's own frames are what matters: this one becomes part of them.
   if (recordingHere) return original(call);
   counters().add(Stat::calls);
   Timing timing(*this);
   Stance wanted = currentStance;
   if (const char* reason = bypassReason()) return stepAside(call, reason, timing);
-  if (eager_) {
-    counters().add(Stat::eager_calls);
-    timing.record.kind = CallRecord::Kind::Eager;
-    timing.record.reason = common::info(eager_->reason).id;
-    int64_t start = timing.mark();
-    PyObject* result = original(call);
-    timing.record.execute_ns = timing.mark() - start;
-    return result;
-  }
+  if (eager_) return stayEager(call, timing);
   std::shared_ptr<TraceGroup> group = groupOfThread();
   if (group) {
     Objects fetched;
@@ -348,36 +328,6 @@ void Entry::noteMiss(TraceGroup* group, const guard::Call& call) {
   if (traceCount() >= static_cast<size_t>(options_.maxTraces)) tooManyTraces();
 }
 
-void Entry::tooManyTraces() {
-  Refusal refusal;
-  refusal.reason = Reason::too_many_traces;
-  refusal.detail =
-      fmt::format("{} after {} traces; last guard to fail: {}", name_, traceCount(), lastMiss_);
-  counters().addRefusal(refusal.reason);
-  goEager(std::move(refusal));
-}
-
-// Once, on stderr, so that nobody wonders why a call is slow. What the program has raised stays
-// set. So does an interrupt that comes meanwhile: it is meant for the program.
-void Entry::goEager(Refusal refusal) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  Ref raised = Ref::steal(type), raisedValue = Ref::steal(value),
-      raisedTraceback = Ref::steal(traceback);
-  Ref message = Ref::steal(PyUnicode_FromString(
-      fmt::format("glowplug: {} stays eager: {}", name_, refusal.textWithHint()).c_str()));
-  eager_ = std::move(refusal);
-  Ref logging = cpython::importModule("logging");
-  Ref logger = logging
-                   ? Ref::steal(PyObject_CallMethod(logging.get(), "getLogger", "s", "glowplug"))
-                   : Ref();
-  Ref done =
-      logger ? Ref::steal(PyObject_CallMethod(logger.get(), "warning", "sO", "%s", message.get()))
-             : Ref();
-  if (!done && !PyErr_ExceptionMatches(PyExc_Exception)) return;
-  PyErr_Restore(raised.release(), raisedValue.release(), raisedTraceback.release());
-}
-
 PyObject* Entry::record(const guard::Call& call, Timing& timing, trace::Follow* follow) {
   struct Flag {
     explicit Flag(bool& flag) : flag_(flag) {
@@ -445,8 +395,11 @@ PyObject* Entry::broken(const Refusal& refusal) const {
 PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   common::log(Channel::Breaks, "{}: not recorded: {}", name_, refusal.text());
   bool breaks = fullgraph_ && !mayPass(refusal.reason);
-  // Once more the same is no news.
-  const bool known = lastRefusal_ && *lastRefusal_ == refusal && !breaks;
+  // Once more the same is no news. At a known place the details may differ (counts, types).
+  const bool same = lastRefusal_ && lastRefusal_->reason == refusal.reason &&
+                    lastRefusal_->file == refusal.file && lastRefusal_->line == refusal.line &&
+                    (lastRefusal_->detail == refusal.detail || !refusal.file.empty());
+  const bool known = same && !breaks;
   if (!known) counters().addRefusal(refusal.reason);
   if (!result && !breaks) return nullptr;  // the program raised: its exception stands
   const bool counts = refusal.reason == Reason::opaque_call ||
@@ -461,6 +414,25 @@ PyObject* Entry::refused(const Refusal& refusal, Ref result) {
   lastRefusal_ = refusal;
   if ((known && !mayPass(refusal.reason)) || failedRecordings_ >= most) goEager(refusal);
   return PyErr_Occurred() ? nullptr : result.release();
+}
+
+// Nothing, if the recording has no more branches on values than it may have.
+std::optional<Refusal> Entry::tooManyForks(const ir::Trace& trace) const {
+  int64_t forks = 0;
+  for (const ir::Event& event : trace.events) {
+    if (event.kind != ir::EventKind::Fork || forks++ < options_.maxForks) continue;
+    Refusal refusal;
+    refusal.reason = Reason::too_many_forks;
+    if (event.site.valid()) {
+      refusal.file = trace.sites[event.site.index()].file;
+      refusal.line = trace.sites[event.site.index()].line;
+    }
+    forks = std::count_if(trace.events.begin(), trace.events.end(),
+                          [](const ir::Event& each) { return each.kind == ir::EventKind::Fork; });
+    refusal.detail = fmt::format("{} in one call; max_forks is {}", forks, options_.maxForks);
+    return refusal;
+  }
+  return std::nullopt;
 }
 
 PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
@@ -478,6 +450,8 @@ PyObject* Entry::install(const std::shared_ptr<trace::Recording>& recording,
     }
     return refused(refusal, std::move(result));
   }
+  if (std::optional<Refusal> refusal = tooManyForks(recording->trace))
+    return refused(*refusal, std::move(result));
   auto compiled = std::make_shared<CompiledTrace>();
   compiled->recording = recording;
   compiled->recordSeconds = seconds;
@@ -563,6 +537,7 @@ void Entry::reset() {
   lastRefusal_.reset();
   failedRecordings_ = 0;
   lastMiss_.clear();
+  std::shared_ptr<CalleeEntries> callees = std::move(callees_);
 }
 
 int Entry::traverse(visitproc visit, void* arg) const {
@@ -572,6 +547,7 @@ int Entry::traverse(visitproc visit, void* arg) const {
     for (const auto& trace : group->traces) {
       if (int status = trace->plan->traverse(visit, arg)) return status;
     }
+  if (callees_) return callees_->traverse(visit, arg);
   return 0;
 }
 

@@ -44,6 +44,8 @@ struct TraceGroup {
   std::vector<std::shared_ptr<CompiledTrace>> traces;
 };
 
+class CalleeEntries;
+
 // What glowplug.compile() made of one callable: its traces, and the policy of when to record,
 // replay or step aside. Calls may come from any thread; the GIL protects the entry's own state, and
 // a call keeps the trace that it runs alive.
@@ -51,11 +53,14 @@ class Entry {
  public:
   Entry(PyObject* callable, std::string name, Backend backend, common::Options options,
         bool fullgraph);
+  // One that is given its callable with each call, and keeps nothing of it (CalleeEntries).
+  Entry(std::nullptr_t, std::string name, Backend backend, common::Options options, size_t depth);
   ~Entry();
   Entry(const Entry&) = delete;
 
   // As vectorcall. New reference, or nullptr with a Python error set.
   PyObject* call(PyObject* const* args, size_t positional, PyObject* kwnames);
+  PyObject* callAs(const guard::Call& call);
 
   // Why a call made here and now runs the original, whatever entry it is of; nullptr: it does not.
   static const char* bypassReason();
@@ -69,6 +74,8 @@ class Entry {
   const std::optional<common::Refusal>& eager() const { return eager_; }
   // Why the last recording that came to nothing did; another call may be recorded.
   const std::optional<common::Refusal>& lastRefusal() const { return lastRefusal_; }
+  // Of what it calls, while it stays eager itself.
+  std::vector<std::shared_ptr<Entry>> callees() const;
   uint64_t id() const { return id_; }
   const common::Options& options() const { return options_; }
   // Some trace has machine code that may round otherwise than eager: kernels, packed weights.
@@ -81,12 +88,14 @@ class Entry {
   struct Timing;
   using Objects = std::vector<cpython::Ref>;
   PyObject* original(const guard::Call& call) const;
+  PyObject* stayEager(const guard::Call& call, Timing& timing);
   PyObject* stepAside(const guard::Call& call, const char* reason, Timing& timing);
   PyObject* record(const guard::Call& call, Timing& timing, trace::Follow* follow);
   PyObject* goOn(const guard::Call& call, std::unique_ptr<replay::Suspended> suspended,
                  Timing& timing);
   static std::string exitText(const CompiledTrace& trace, size_t event);
   void tooManyTraces();
+  std::optional<common::Refusal> tooManyForks(const ir::Trace& trace) const;
   PyObject* broken(const common::Refusal& refusal) const;
   PyObject* install(const std::shared_ptr<trace::Recording>& recording, const guard::Call& call,
                     double seconds, std::vector<common::Refusal> breaks, cpython::Ref result);
@@ -120,7 +129,9 @@ class Entry {
   std::optional<common::Refusal> lastRefusal_;       // of the last recording that came to nothing
   std::string lastMiss_;                             // the guard that failed last, in words
   size_t failedRecordings_ = 0;
-  bool recording_ = false;  // some thread is recording this entry
+  size_t depth_ = 0;                        // entries that stay eager above this one
+  std::shared_ptr<CalleeEntries> callees_;  // once it stays eager
+  bool recording_ = false;                  // some thread is recording this entry
 };
 
 // A recording is under way on this thread.

@@ -30,11 +30,25 @@ void Recorder::startAudit() {
 PyObject* Recorder::audited(PyObject* result, const char* where, PyObject* what) {
   if (!active_ || !result || outside_.empty() || !outside_.count(result)) return result;
   if (isConstant(result) || isPinnable(result) || provenance_.find(result).valid()) return result;
+  // Tensors are known by themselves. Those of a replay that is followed were there before.
+  if (aten::isTensor(result) && ops_->find(result).valid()) return result;
   std::string name = what && PyUnicode_Check(what) ? PyUnicode_AsUTF8(what)
                      : what                        ? calleeName(what)
                                                    : "";
   refuse("unknown_source", fmt::format("a {} out of {} {}", Py_TYPE(result)->tp_name, where, name));
   return result;
+}
+
+// Arguments may come from where no instruction has loaded them: what a method is bound to, what C
+// code passes on.
+void Recorder::auditArguments(cpython::FrameView frame) {
+  if (outside_.empty()) return;
+  PyCodeObject* code = frame.code();
+  int count = code->co_argcount + code->co_kwonlyargcount + ((code->co_flags & CO_VARARGS) != 0) +
+              ((code->co_flags & CO_VARKEYWORDS) != 0);
+  for (int i = 0; i < count; i++)
+    audited(frame.fastLocals()[i], "an argument of",
+            reinterpret_cast<PyObject*>(code->co_qualname));
 }
 
 }  // namespace glowplug::trace

@@ -35,6 +35,9 @@ Recorder::OpaqueKind Recorder::opaqueKind(const Callee& model, PyObject* first) 
 PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments& args,
                           const Invoke& invoke) {
   PyObject* first = args.count() ? args.values[0] : nullptr;
+  if (model.kind == CalleeKind::Pure || model.kind == CalleeKind::Shallow ||
+      model.kind == CalleeKind::Iter || model.kind == CalleeKind::ListWrite)
+    noteHanded(callee, args);
   switch (model.kind) {
     case CalleeKind::Unknown:
       return callUnknown(callee, args, invoke);
@@ -411,12 +414,26 @@ PyObject* Recorder::callContextVariable(const Callee& model, const Arguments& ar
   return result;
 }
 
+namespace {
+
+// numpy's shuffle writes into what it is given, a list as well.
+bool shufflesObject(PyObject* callee, PyObject* given) {
+  Ref name = Ref::steal(PyObject_GetAttrString(callee, "__name__"));
+  if (!name) PyErr_Clear();
+  return name && PyUnicode_Check(name.get()) && !isForeign(given) &&
+         PyUnicode_CompareWithASCIIString(name.get(), "shuffle") == 0;
+}
+
+}  // namespace
+
 // What has no model. The arrays of numpy and what else keeps to itself are told from the rest by
 // the classes of what the call is about.
 PyObject* Recorder::callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke) {
   OpaqueKind kind = OpaqueKind::Unknown;
   if (isKnownModule(callee) || (args.count() && isForeign(args.values[0])))
     kind = foreignKind(args.values, args.count());
+  if (kind == OpaqueKind::Known && args.count() == 2 && shufflesObject(callee, args.values[1]))
+    kind = OpaqueKind::Unknown;
   return callOpaque(callee, args, invoke, kind, "opaque_call");
 }
 

@@ -197,12 +197,17 @@ PyObject* Recorder::boundTo(PyObject* callee) {
 void Recorder::noteBound(PyObject* callee) {
   bool method = PyMethod_Check(callee);
   bool builtin = PyCFunction_Check(callee) && PyCFunction_GET_SELF(callee);
-  if (!method && !builtin) return;
+  if (!method && !builtin && !Py_IS_TYPE(callee, &_PyMethodWrapper_Type)) return;
   SourceId source = provenance_.find(callee);
   if (!source.valid()) return;
-  PyObject* self = method ? PyMethod_GET_SELF(callee) : PyCFunction_GET_SELF(callee);
-  if (provenance_.find(self).valid()) return;
-  noteLoad(child(source, StepKind::MethodSelf), self);
+  if (!method && !builtin) {
+    static PyObject* name = PyUnicode_InternFromString("__self__");
+    Ref bound = Ref::steal(PyObject_GetAttr(callee, name));
+    if (bound) noteLoad(child(source, StepKind::GetAttr, name), bound.get());
+    return;
+  }
+  noteLoad(child(source, StepKind::MethodSelf),
+           method ? PyMethod_GET_SELF(callee) : PyCFunction_GET_SELF(callee));
   if (method) noteLoad(child(source, StepKind::MethodFunc), PyMethod_GET_FUNCTION(callee));
 }
 
@@ -215,19 +220,29 @@ void Recorder::noteWrapped(SourceId entry, PyObject* object) {
   noteLoad(child(entry, StepKind::GetAttr, field), inner.get());
 }
 
-PyObject* Recorder::callPartial(PyObject* callee, const Arguments& args, const Invoke& invoke) {
-  SourceId source = provenance_.find(callee);
+// What a partial holds, where it came from outside: the function, and all that it hands on.
+bool Recorder::notePartial(PyObject* partial) {
+  SourceId source = provenance_.find(partial);
   auto part = [&](const char* name, StepKind step) {
-    Ref value = Ref::steal(PyObject_GetAttrString(callee, name));
+    Ref value = Ref::steal(PyObject_GetAttrString(partial, name));
     if (value && source.valid()) noteLoad(child(source, step), value.get());
     return value;
   };
   Ref function = part("func", StepKind::PartialFunc);
   Ref before = part("args", StepKind::PartialArgs);
   Ref keywords = part("keywords", StepKind::PartialKwargs);
-  if (!function || !before || !keywords) return nullptr;
+  if (!function || !before || !keywords) return false;
   readAll(before.get());
   readAll(keywords.get());
+  return true;
+}
+
+PyObject* Recorder::callPartial(PyObject* callee, const Arguments& args, const Invoke& invoke) {
+  if (!notePartial(callee)) return nullptr;
+  Ref function = Ref::steal(PyObject_GetAttrString(callee, "func"));
+  Ref before = Ref::steal(PyObject_GetAttrString(callee, "args"));
+  Ref keywords = Ref::steal(PyObject_GetAttrString(callee, "keywords"));
+  if (!function || !before || !keywords) return nullptr;
   if (PyFunction_Check(function.get())) return invoke();
   std::vector<PyObject*> values;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(before.get()); i++)

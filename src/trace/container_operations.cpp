@@ -42,7 +42,7 @@ PyObject* Recorder::dictItem(PyObject* dict, PyObject* key, const Invoke& invoke
 
 PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
   if (!active_) return Operations::loadItem(container, key);
-  if (aten::isTensor(container)) {
+  if (aten::isTensor(container) && !isForeign(key)) {
     if (PyTuple_Check(key) || PySlice_Check(key) || PyLong_Check(key) || key == Py_Ellipsis)
       useSizes(container);
     deepRead(key);
@@ -50,7 +50,7 @@ PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
     noteTensorResult(result, nullptr);
     return result;
   }
-  if (isForeign(container)) {
+  if (isForeign(container) || aten::isTensor(container)) {
     static PyObject* function = cpython::moduleAttribute("operator", "getitem");
     return callForeign(function, {container, key});
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <climits>
 
 #include "cpython/modules.h"
@@ -149,10 +150,25 @@ void Recorder::bindRoots(PyObject* callee, PyObject* const* args, size_t positio
   }
   for (size_t i = 0; i < positional; i++)
     noteLoad(child(SourceId(), StepKind::Arg, static_cast<int64_t>(i)), args[i]);
+  guardApart(args, positional);
   Py_ssize_t named = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   for (Py_ssize_t i = 0; i < named; i++)
     noteLoad(child(SourceId(), StepKind::Kwarg, PyTuple_GET_ITEM(kwnames, i)),
              args[positional + i]);
+}
+
+// A replay that is followed counts tensors as the recording did: two arguments stay two, although
+// nothing may have been done with one of them.
+void Recorder::guardApart(PyObject* const* args, size_t count) {
+  constexpr size_t kMostTensors = 8;
+  std::vector<PyObject*> tensors;
+  for (size_t i = 0; i < count && tensors.size() < kMostTensors; i++) {
+    SourceId source = aten::isTensor(args[i]) ? provenance_.find(args[i]) : SourceId();
+    if (!source.valid() || std::count(tensors.begin(), tensors.end(), args[i])) continue;
+    for (PyObject* other : tensors)
+      guardOther(PredicateKind::NotSameAs, source, provenance_.find(other));
+    tensors.push_back(args[i]);
+  }
 }
 
 PyObject* Recorder::record(PyObject* callee, PyObject* const* args, size_t positional,
@@ -224,7 +240,9 @@ void Recorder::findBreaks() {
 
 void Recorder::enterFrame(cpython::FrameView frame, bool resumed) {
   frames_.push_back(frame.raw());
-  if (active_ && !resumed) noteFunction(frame);
+  if (!active_ || resumed) return;
+  noteFunction(frame);
+  auditArguments(frame);
 }
 
 void Recorder::leaveFrame(cpython::FrameView frame, PyObject*, bool) {

@@ -146,6 +146,7 @@ class Recorder final : public Operations, public aten::OpSink {
   ir::Trace& trace() { return recording_->trace; }
   void emit(ir::Event event);
   void bindRoots(PyObject* callee, PyObject* const* args, size_t positional, PyObject* kwnames);
+  void guardApart(PyObject* const* args, size_t count);
   void finish(PyObject* result);
   void findBreaks();
 
@@ -168,6 +169,7 @@ class Recorder final : public Operations, public aten::OpSink {
 
   // --- audit.cpp: is every object from outside met through a known path?
   void startAudit();
+  void auditArguments(cpython::FrameView frame);
   PyObject* audited(PyObject* result, const char* where, PyObject* what = nullptr);
 
   // --- attributes.cpp
@@ -243,6 +245,10 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* readGradFn(PyObject* tensor, common::SourceId source, PyObject* name);
   PyObject* callRetainGrad(const Arguments& args, const Invoke& invoke);
 
+  // --- handed_callables.cpp
+  void noteHanded(PyObject* callee, const Arguments& args);
+  void readHanded(PyObject* callable);
+
   // --- calls.cpp, call_models.cpp
   PyObject* callAfterRefusal(const Invoke& invoke);
   void stop();
@@ -277,6 +283,7 @@ class Recorder final : public Operations, public aten::OpSink {
   static PyObject* boundTo(PyObject* callee);
   bool iteratesInC(PyObject* iterator);
   void noteBound(PyObject* callee);
+  bool notePartial(PyObject* partial);
   void noteWrapped(common::SourceId entry, PyObject* object);
   void noteClass(PyObject* callee, PyObject* result);
   void noteTensorResult(PyObject* result, PyObject* callee);

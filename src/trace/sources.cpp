@@ -95,6 +95,9 @@ void Recorder::noteLoad(SourceId source, PyObject* value) {
     return refuse("opaque_call", "a call has replaced an object that the program reads again");
   provenance_.remember(value, source);
   guard(PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(value)));
+  // What a callable is bound to reaches the program as an argument, by whatever calls it.
+  noteBound(value);
+  if (PyObject_TypeCheck(value, wellKnown().partial)) notePartial(value);
 }
 
 void Recorder::noteTensor(SourceId source, PyObject* tensor) {

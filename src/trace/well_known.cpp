@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string>
+#include <string_view>
 
 #include "cpython/modules.h"
 #include "cpython/ref.h"
@@ -85,7 +86,9 @@ const WellKnown& wellKnown() {
 bool WellKnown::isPinnableType(PyTypeObject* type) const {
   auto it = pinnable.find(type);
   if (it != pinnable.end()) return it->second;
-  bool result = enumType && PyType_IsSubtype(type, enumType);
+  // Functions and methods of extensions that Cython made are functions like others.
+  bool result = (enumType && PyType_IsSubtype(type, enumType)) ||
+                std::string_view(type->tp_name).ends_with(".cython_function_or_method");
   if (!result) {
     Ref module =
         Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));

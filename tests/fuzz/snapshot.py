@@ -215,7 +215,9 @@ def bits(value: torch.Tensor) -> Data:
     Of a copy: what shares its memory with numpy cannot be resized any more, and ``out=`` then
     leaves a tensor whose shape is larger than its storage.
     """
-    plain = value.detach().resolve_conj().resolve_neg().clone().contiguous().reshape(-1)
+    of = value.detach().resolve_conj().resolve_neg()
+    # One element may count as contiguous with any stride, which a view as bytes does not take.
+    plain = torch.empty(of.numel(), dtype=of.dtype).copy_(of.reshape(-1))
     if plain.dtype is torch.bool:
         return plain.tolist()
     raw = plain.view(torch.uint8).numpy().tobytes().hex()

@@ -206,3 +206,28 @@ def test_past_the_limit_the_call_still_ends_right():
 
     glowplug.reset()
     assert run(glowplug.compile(f, options={"max_traces": 3})) == run(f)
+
+
+def unused_argument(x, other):
+    return x.unflatten(1, (-1,)).squeeze().argmax(1).tolist()[0]
+
+
+def own_tensor_from_a_factory(x, other):
+    noise = torch.rand_like(x)
+    middle = torch.quantile(noise.float(), 0.5, dim=1, keepdim=True)
+    return noise.view(x.shape).argmax(1).tolist()[0], middle
+
+
+@pytest.mark.parametrize("f", [unused_argument, own_tensor_from_a_factory])
+def test_tensors_are_counted_as_the_replay_did(f):
+    """Whether two arguments are one tensor, and an operator gives back its own operand."""
+
+    def run(function):
+        results = []
+        for number in range(6):
+            torch.manual_seed(number)
+            x = torch.randn(3, 4)
+            results.append(function(x, x if number % 2 else torch.randn(3, 4)))
+        return results
+
+    assert str(run(glowplug.compile(f, backend="eager"))) == str(run(f))

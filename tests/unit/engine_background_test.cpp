@@ -2,7 +2,6 @@
 #include "engine/background.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <functional>
