@@ -86,6 +86,22 @@ bool callsArguments(PyObject* callee) {
   return std::find(kNames.begin(), kNames.end(), calleeName(callee)) != kNames.end();
 }
 
+// Whether evaluated code makes what the iterator gives: then it is known where each item is from.
+bool givesWhatIsSeen(PyObject* iterator) {
+  if (PyGen_CheckExact(iterator)) return true;
+  if (Py_TYPE(iterator) != &PyMap_Type) return false;
+  // (map, (function, iterators...)), without running any code of the program's.
+  Ref parts = Ref::steal(PyObject_CallMethod(iterator, "__reduce__", nullptr));
+  if (!parts) {
+    PyErr_Clear();
+    return false;
+  }
+  PyObject* given = PyTuple_GET_ITEM(parts.get(), 1);
+  PyObject* function = PyTuple_GET_ITEM(given, 0);
+  return PyFunction_Check(function) ||
+         (PyMethod_Check(function) && PyFunction_Check(PyMethod_GET_FUNCTION(function)));
+}
+
 }  // namespace
 
 // What a callable in C reads besides its arguments.
@@ -117,7 +133,8 @@ void Recorder::noteHanded(PyObject* callee, const Arguments& args) {
     reads = true;
   }
   for (size_t i = 0; reads && active_ && i < args.count(); i++) {
-    // What an iterator goes over cannot be looked at before.
+    // What other iterators go over cannot be looked at before.
+    if (givesWhatIsSeen(args.values[i])) continue;
     if (PyIter_Check(args.values[i]))
       return refuse("unguardable", "the items of an iterator that C code goes over");
     deepRead(args.values[i]);

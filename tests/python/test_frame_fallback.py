@@ -12,6 +12,7 @@ import torch
 import torch.nn as nn
 
 import glowplug
+from conftest import NATIVE
 from glowplug._twin import entry_of
 
 
@@ -197,7 +198,8 @@ def test_one_operator_is_not_worth_an_entry() -> None:
     compiled = eager(leave(one))
     for _ in range(8):
         assert torch.equal(compiled(torch.ones(2))[0], one(torch.ones(2)))
-    assert stats()["replays"] == 0
+    # One operator alone pays where it becomes a kernel.
+    assert (stats()["replays"] > 0) == NATIVE
 
 
 def test_recursion() -> None:
