@@ -62,6 +62,15 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return callGenerator(callee, args, invoke);
     case CalleeKind::Python:
       return callPython(first, invoke);
+    default:
+      return callRead(callee, model, args, invoke);
+  }
+}
+
+// What is called at the recording alone, its operators and guards being the trace's.
+PyObject* Recorder::callRead(PyObject* callee, const Callee& model, const Arguments& args,
+                             const Invoke& invoke) {
+  switch (model.kind) {
     case CalleeKind::Tensor:
     case CalleeKind::TensorQuery:
     case CalleeKind::TensorSizes:
@@ -84,7 +93,7 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::ContextReset:
       return callState(model, args, invoke);
     case CalleeKind::Identity:
-      return first ? callIdentity(first, invoke) : invoke();
+      return args.count() ? callIdentity(args.values[0], invoke) : invoke();
     case CalleeKind::GetAttr:
     case CalleeKind::HasAttr:
     case CalleeKind::SetAttr:

@@ -275,6 +275,8 @@ class Recorder final : public Operations, public aten::OpSink {
   PyObject* callAttribute(const Callee& model, const Arguments& args, const Invoke& invoke);
   PyObject* callContainer(PyObject* callee, const Callee& model, const Arguments& args,
                           const Invoke& invoke);
+  PyObject* callRead(PyObject* callee, const Callee& model, const Arguments& args,
+                     const Invoke& invoke);
   PyObject* callState(const Callee& model, const Arguments& args, const Invoke& invoke);
   PyObject* callContextVariable(const Callee& model, const Arguments& args, const Invoke& invoke);
   PyObject* callUnknown(PyObject* callee, const Arguments& args, const Invoke& invoke);
