@@ -16,14 +16,6 @@ namespace {
 
 using Slots = std::vector<c10::IValue>;
 
-// The switches are the process's, and may be set between any two calls.
-bool usesOneDnn() {
-  const at::Context& context = at::globalContext();
-  if (!context.userEnabledMkldnn()) return false;
-  const auto precision = context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV);
-  return precision != at::Float32Precision::BF16 && precision != at::Float32Precision::TF32;
-}
-
 const at::Tensor& tensorIn(const Slots& slots, const KernelTensor& tensor) {
   return slots[tensor.value.index()].toTensor();
 }
@@ -46,7 +38,6 @@ c10::TypedOperatorHandle<Signature> operatorNamed(const char* overload) {
 
 void OpProgram::Impl::compileConvolutions(
     const std::vector<std::vector<common::ValueId>>& lastUses) {
-  static const std::vector<common::ValueId> none;
   if (native->convolutions.empty()) return;
   convolutionOp.emplace(operatorNamed<ConvolutionSignature>(""));
   addingOp.emplace(operatorNamed<AddingSignature>("binary"));
@@ -54,20 +45,8 @@ void OpProgram::Impl::compileConvolutions(
     Convolution convolution{&call, Clamp::None, {}};
     if (call.activation == "relu") convolution.clamp = Clamp::Relu;
     if (call.activation == "hardtanh") convolution.clamp = Clamp::Between;
-    std::vector<common::ValueId> drops = lastUses[call.events.back()];
-    for (const size_t event : call.events) {
-      Step plain;
-      compileOperator(trace.events[event], none, plain);
-      convolution.plain.push_back(plain);
-      for (const common::ValueId made : trace.events[event].results) {
-        if (made != call.result.value) drops.push_back(made);
-      }
-      steps[event] = Step();
-    }
-    Step& step = steps[call.events.back()];
-    step.kind = Step::Kind::Convolution;
-    step.kernel = static_cast<uint32_t>(convolutions.size());
-    addDrops(drops, step);
+    convolution.plain = replaceOperators(call.events, {call.result.value}, lastUses,
+                                         Step::Kind::Convolution, convolutions.size());
     convolutions.push_back(std::move(convolution));
   }
 }
@@ -112,10 +91,13 @@ bool OpProgram::Impl::runConvolution(const Convolution& convolution, torch::jit:
     if (fit) sources.push_back(slots[source.value.index()].unsafeToTensorImpl());
   }
   std::shared_ptr<const Packed> packed;
-  if (fit && usesOneDnn()) packed = call.packed->impl().current(sources, *native->packing);
+  if (fit && usesOneDnn(at::Float32Op::CONV))
+    packed = call.packed->impl().current(sources, *native->packing);
   c10::IValue& result = slots[call.result.value.index()];
   if (C10_UNLIKELY(!packed)) {
-    if (!runUnpacked(convolution.plain, call, stack, slots)) return false;
+    if (!runUnpacked(convolution.plain, *call.packed, *call.mismatches, stack, slots)) {
+      return false;
+    }
     relay(result, call.result);
     return true;
   }

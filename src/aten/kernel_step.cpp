@@ -89,31 +89,35 @@ std::vector<std::vector<common::ValueId>> OpProgram::Impl::deferred(
   return lastUses;
 }
 
-void OpProgram::Impl::compileKernels(const std::vector<std::vector<common::ValueId>>& lastUses) {
+std::vector<OpProgram::Impl::Step> OpProgram::Impl::replaceOperators(
+    const std::vector<size_t>& events, const std::vector<common::ValueId>& results,
+    const std::vector<std::vector<common::ValueId>>& lastUses, Step::Kind kind, size_t number) {
   static const std::vector<common::ValueId> none;
+  std::vector<Step> plain;
+  std::vector<common::ValueId> drops = lastUses[events.back()];
+  for (const size_t event : events) {
+    compileOperator(trace.events[event], none, plain.emplace_back());
+    for (const common::ValueId made : trace.events[event].results) {
+      if (std::find(results.begin(), results.end(), made) == results.end()) drops.push_back(made);
+    }
+    steps[event] = Step();
+  }
+  Step& step = steps[events.back()];
+  step.kind = kind;
+  step.kernel = static_cast<uint32_t>(number);
+  addDrops(drops, step);
+  return plain;
+}
+
+void OpProgram::Impl::compileKernels(const std::vector<std::vector<common::ValueId>>& lastUses) {
   for (const KernelCall& call : native->calls) {
     Kernel kernel{&call, {}, {}, {}};
     for (const KernelTensor& input : call.inputs) kernel.reads.push_back(scalarType(input.dtype));
     for (const KernelTensor& output : call.outputs) {
       kernel.makes.push_back(scalarType(output.dtype));
     }
-    std::vector<common::ValueId> drops = lastUses[call.events.back()];
-    for (const size_t event : call.events) {
-      Step plain;
-      compileOperator(trace.events[event], none, plain);
-      kernel.plain.push_back(plain);
-      for (const common::ValueId made : trace.events[event].results) {
-        const bool output =
-            std::any_of(call.outputs.begin(), call.outputs.end(),
-                        [&](const KernelTensor& tensor) { return tensor.value == made; });
-        if (!output) drops.push_back(made);
-      }
-      steps[event] = Step();
-    }
-    Step& step = steps[call.events.back()];
-    step.kind = Step::Kind::Kernel;
-    step.kernel = static_cast<uint32_t>(kernels.size());
-    addDrops(drops, step);
+    kernel.plain = replaceOperators(call.events, valuesOf(call.outputs), lastUses,
+                                    Step::Kind::Kernel, kernels.size());
     kernels.push_back(std::move(kernel));
   }
   for (const size_t event : native->removed) {

@@ -10,18 +10,13 @@
 #include "aten/packed_weight_impl.h"
 
 namespace glowplug::aten {
-namespace {
-
 // The switches are the process's, and may be set between any two calls.
-bool usesOneDnn() {
+bool OpProgram::Impl::usesOneDnn(at::Float32Op op) {
   const at::Context& context = at::globalContext();
   if (!context.userEnabledMkldnn()) return false;
-  const auto precision =
-      context.float32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL);
+  const auto precision = context.float32Precision(at::Float32Backend::MKLDNN, op);
   return precision != at::Float32Precision::BF16 && precision != at::Float32Precision::TF32;
 }
-
-}  // namespace
 
 void OpProgram::Impl::compileLinears() {
   for (const LinearCall& call : native->linears) {
@@ -44,11 +39,11 @@ void OpProgram::Impl::compileLinears() {
 }
 
 // The operators of a call, and the time that they take.
-template <class Call>
-bool OpProgram::Impl::runUnpacked(std::span<const Step> plain, const Call& call,
-                                  torch::jit::Stack& stack, std::vector<c10::IValue>& slots) const {
-  const bool waiting = call.packed->impl().waiting.load(std::memory_order_relaxed);
-  if (!waiting) call.mismatches->fetch_add(1, std::memory_order_relaxed);
+bool OpProgram::Impl::runUnpacked(std::span<const Step> plain, const PackedWeight& weight,
+                                  std::atomic<uint64_t>& mismatches, torch::jit::Stack& stack,
+                                  std::vector<c10::IValue>& slots) const {
+  const bool waiting = weight.impl().waiting.load(std::memory_order_relaxed);
+  if (!waiting) mismatches.fetch_add(1, std::memory_order_relaxed);
   const auto start = std::chrono::steady_clock::now();
   for (const Step& step : plain) {
     if (!runStep(step, stack, slots)) return false;
@@ -56,10 +51,6 @@ bool OpProgram::Impl::runUnpacked(std::span<const Step> plain, const Call& call,
   if (waiting) native->packing->earn(std::chrono::steady_clock::now() - start);
   return true;
 }
-template bool OpProgram::Impl::runUnpacked(std::span<const Step>, const LinearCall&,
-                                           torch::jit::Stack&, std::vector<c10::IValue>&) const;
-template bool OpProgram::Impl::runUnpacked(std::span<const Step>, const ConvolutionCall&,
-                                           torch::jit::Stack&, std::vector<c10::IValue>&) const;
 
 bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,
                                 std::vector<c10::IValue>& slots) const {
@@ -69,17 +60,18 @@ bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,
   };
   const bool plain = !fits(call.x) || !fits(call.weight) || (call.bias && !fits(*call.bias));
   std::shared_ptr<const Packed> packed;
-  if (!plain && usesOneDnn()) {
+  if (!plain && usesOneDnn(at::Float32Op::MATMUL)) {
     packed = call.packed->impl().current({slots[call.weight.value.index()].unsafeToTensorImpl()},
                                          *native->packing);
   }
-  if (!packed) return runUnpacked({&linear.plain, 1}, call, stack, slots);
+  if (!packed) {
+    return runUnpacked({&linear.plain, 1}, *call.packed, *call.mismatches, stack, slots);
+  }
   const c10::List<std::optional<at::Scalar>> scalars;
   std::optional<at::Tensor> bias;
   if (call.bias) bias = slots[call.bias->value.index()].toTensor();
-  slots[call.result.index()] =
-      linearOp->call(slots[call.x.value.index()].toTensor(), packed->weight, bias, call.epilogue,
-                     scalars, call.algorithm);
+  slots[call.result.index()] = linearOp->call(slots[call.x.value.index()].toTensor(),
+                                              packed->weight, bias, "none", scalars, "");
   return true;
 }
 

@@ -50,7 +50,6 @@ struct LinearCall {
   KernelTensor x, weight;
   std::optional<KernelTensor> bias;
   common::ValueId result;
-  std::string epilogue = "none", algorithm;  // oneDNN's names
   std::shared_ptr<const PackedWeight> packed;
   // How often the operator ran instead.
   std::shared_ptr<std::atomic<uint64_t>> mismatches;

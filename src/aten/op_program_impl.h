@@ -106,6 +106,12 @@ struct OpProgram::Impl {
   std::vector<std::vector<common::ValueId>> deferred(
       std::vector<std::vector<common::ValueId>> lastUses) const;
   void compileKernels(const std::vector<std::vector<common::ValueId>>& lastUses);
+  // Puts call `number` of the kind in the place of the last operator. Returns the operators, for
+  // when it does not fit; values that only they have are dropped after the call.
+  std::vector<Step> replaceOperators(const std::vector<size_t>& events,
+                                     const std::vector<common::ValueId>& results,
+                                     const std::vector<std::vector<common::ValueId>>& lastUses,
+                                     Step::Kind kind, size_t number);
   void addDrops(const std::vector<common::ValueId>& values, Step& step);
   static bool isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded,
                            c10::ScalarType dtype);
@@ -114,8 +120,9 @@ struct OpProgram::Impl {
 
   // linear_step.cpp
   void compileLinears();
-  template <class Call>
-  bool runUnpacked(std::span<const Step> plain, const Call& call, torch::jit::Stack& stack,
+  static bool usesOneDnn(at::Float32Op op);  // in float32, not rounded to less
+  bool runUnpacked(std::span<const Step> plain, const PackedWeight& weight,
+                   std::atomic<uint64_t>& mismatches, torch::jit::Stack& stack,
                    std::vector<c10::IValue>& slots) const;
   bool runLinear(const Linear& linear, torch::jit::Stack& stack,
                  std::vector<c10::IValue>& slots) const;

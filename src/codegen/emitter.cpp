@@ -138,6 +138,14 @@ void Emitter::nextItem(const Nest& nest, const std::vector<llvm::AllocaInst*>& v
   }
 }
 
+void Emitter::enterItem(const Nest& nest, const std::vector<llvm::AllocaInst*>& variables) {
+  for (size_t i = 0; i < variables.size(); ++i) {
+    const lower::LoopId loop = nest.loops[i].loop;
+    loops_[loop.index()] = b_.CreateLoad(b_.getInt64Ty(), variables[i]);
+    extendAddresses(nest.body, loop, loops_[loop.index()]);
+  }
+}
+
 void Emitter::itemLoop(const Nest& nest, llvm::Value* begin, llvm::Value* end) {
   const std::vector<llvm::AllocaInst*> variables = splitItem(nest, nest.loops.size(), begin);
   llvm::BasicBlock* head = newBlock("item");
@@ -147,11 +155,7 @@ void Emitter::itemLoop(const Nest& nest, llvm::Value* begin, llvm::Value* end) {
   b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, done);
   b_.SetInsertPoint(head);
   const auto outside = addresses_;
-  for (size_t i = 0; i < variables.size(); ++i) {
-    const lower::LoopId loop = nest.loops[i].loop;
-    loops_[loop.index()] = b_.CreateLoad(b_.getInt64Ty(), variables[i]);
-    extendAddresses(nest.body, loop, loops_[loop.index()]);
-  }
+  enterItem(nest, variables);
   block(nest.body);
   addresses_ = outside;
   nextItem(nest, variables);
@@ -176,11 +180,7 @@ void Emitter::laneItems(const Nest& nest, llvm::Value* begin, llvm::Value* end) 
   b_.CreateCondBr(b_.CreateICmpSLT(begin, end), head, done);
   b_.SetInsertPoint(head);
   const auto outside = addresses_;
-  for (size_t i = 0; i < variables.size(); ++i) {
-    const lower::LoopId loop = nest.loops[i].loop;
-    loops_[loop.index()] = b_.CreateLoad(b_.getInt64Ty(), variables[i]);
-    extendAddresses(nest.body, loop, loops_[loop.index()]);
-  }
+  enterItem(nest, variables);
   llvm::Value* from = b_.CreateLoad(b_.getInt64Ty(), column);
   llvm::Value* position = b_.CreateLoad(b_.getInt64Ty(), item);
   llvm::Value* to = b_.CreateAdd(from, b_.CreateSub(end, position));

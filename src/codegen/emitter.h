@@ -66,6 +66,7 @@ class Emitter {
   void laneItems(const lower::Nest& nest, llvm::Value* begin, llvm::Value* end);
   std::vector<llvm::AllocaInst*> splitItem(const lower::Nest& nest, size_t count,
                                            llvm::Value* item);
+  void enterItem(const lower::Nest& nest, const std::vector<llvm::AllocaInst*>& variables);
   void nextItem(const lower::Nest& nest, const std::vector<llvm::AllocaInst*>& variables);
   void promote();
 

@@ -60,11 +60,6 @@ class Code final : public aten::KernelCode {
   codegen::Launch launch_;
 };
 
-aten::KernelTensor kernelTensor(const opt::Graph& graph, common::ValueId id) {
-  const opt::TensorType& type = *graph.type(id);
-  return {id, type.dtype, type.sizes, type.strides};
-}
-
 OperatorFate fateOf(const Node& node, size_t firstKernel) {
   if (node.state == Node::State::Removed) {
     return {node.event, OperatorFate::Kind::Removed, 0, {}};

@@ -23,4 +23,10 @@ struct NativeJob::Draft {
   std::chrono::steady_clock::time_point lastPublished = std::chrono::steady_clock::now();
 };
 
+// A value of the graph whose type is known.
+inline aten::KernelTensor kernelTensor(const opt::Graph& graph, common::ValueId id) {
+  const opt::TensorType& type = *graph.type(id);
+  return {id, type.dtype, type.sizes, type.strides};
+}
+
 }  // namespace glowplug::engine

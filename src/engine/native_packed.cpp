@@ -12,13 +12,8 @@ namespace {
 using common::Reason;
 using common::ValueId;
 
-aten::KernelTensor tensorOf(const opt::Graph& graph, ValueId id) {
-  const opt::TensorType& type = *graph.type(id);
-  return {id, type.dtype, type.sizes, type.strides};
-}
-
 std::optional<aten::KernelTensor> tensorIf(const opt::Graph& graph, ValueId id) {
-  return id.valid() ? std::optional(tensorOf(graph, id)) : std::nullopt;
+  return id.valid() ? std::optional(kernelTensor(graph, id)) : std::nullopt;
 }
 
 aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found) {
@@ -43,11 +38,11 @@ aten::ConvolutionCall callOf(const opt::Graph& graph, const opt::Convolution& fo
     const opt::Node& node = graph.nodes[n];
     call.version += node.barrier && node.results[0] == found.result ? 1 : 0;
   }
-  call.x = tensorOf(graph, found.x);
-  for (const ValueId id : found.sources()) call.sources.push_back(tensorOf(graph, id));
+  call.x = kernelTensor(graph, found.x);
+  for (const ValueId id : found.sources()) call.sources.push_back(kernelTensor(graph, id));
   if (!found.normed) call.bias = tensorIf(graph, found.bias);
   call.other = tensorIf(graph, found.other);
-  call.result = tensorOf(graph, found.result);
+  call.result = kernelTensor(graph, found.result);
   call.padding = found.padding;
   call.stride = found.stride;
   call.dilation = found.dilation;
@@ -111,8 +106,8 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
     node.state = opt::Node::State::Packed;
     aten::LinearCall call;
     call.event = node.event;
-    call.x = tensorOf(graph, linear->x);
-    call.weight = tensorOf(graph, linear->weight);
+    call.x = kernelTensor(graph, linear->x);
+    call.weight = kernelTensor(graph, linear->weight);
     call.bias = tensorIf(graph, linear->bias);
     call.result = node.results[0];
     call.packed = weight->second;
@@ -143,7 +138,8 @@ void NativeJob::addRelaid(const opt::Graph& graph, Draft& draft) {
   for (const opt::Node& node : graph.nodes) {
     if (node.state != opt::Node::State::Kept || node.results.size() != 1) continue;
     const ValueId id = node.results[0];
-    if (graph.relaid[id.index()]) draft.code.relaid.push_back({node.event, tensorOf(graph, id)});
+    if (graph.relaid[id.index()])
+      draft.code.relaid.push_back({node.event, kernelTensor(graph, id)});
   }
 }
 

@@ -29,6 +29,16 @@ class Cursor {
   bool word(std::string& out);              // letters, digits and underscores
   bool text(std::string& out, Word word);
   bool end();  // nothing may follow
+  // A word that is the name of something of that kind; `what` says in an error what it should be.
+  template <class Kind>
+  bool oneOf(std::optional<Kind> (*named)(std::string_view), Kind& out, std::string_view what) {
+    std::string name;
+    if (!word(name)) return false;
+    const std::optional<Kind> found = named(name);
+    if (!found) return fail("unknown " + std::string(what) + " '" + name + "'");
+    out = *found;
+    return true;
+  }
   std::string_view rest() const { return rest_; }
 
  private:

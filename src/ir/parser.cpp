@@ -246,12 +246,7 @@ bool Parser::declaration(Cursor& at, ValueId id) {
 
 template <class Kind>
 bool Parser::kind(Cursor& at, Kind& out, std::string_view what) {
-  std::string name;
-  if (!at.word(name)) return false;
-  const std::optional<Kind> found = kindNamed<Kind>(name);
-  if (!found) return at.fail(fmt::format("unknown {} '{}'", what, name));
-  out = *found;
-  return true;
+  return at.oneOf(&kindNamed<Kind>, out, what);
 }
 
 template <class Struct>

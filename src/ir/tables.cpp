@@ -4,7 +4,7 @@
 #include <string>
 #include <type_traits>
 
-#include "common/check.h"
+#include "common/name_table.h"
 
 namespace glowplug::ir {
 namespace {
@@ -71,10 +71,7 @@ constexpr const auto& rows() {
 
 template <class Kind>
 const auto& row(Kind kind) {
-  const auto& table = rows<Kind>();
-  const auto index = static_cast<size_t>(kind);
-  GP_CHECK(index < std::size(table), "kind " + std::to_string(index));
-  return table[index];
+  return common::rowOf(rows<Kind>(), kind);
 }
 
 }  // namespace
@@ -95,11 +92,7 @@ std::string_view nameOf(StateChange::Kind kind) { return row(kind).name; }
 
 template <class Kind>
 std::optional<Kind> kindNamed(std::string_view name) {
-  const auto& table = rows<Kind>();
-  for (size_t i = 0; i < std::size(table); ++i) {
-    if (table[i].name == name) return static_cast<Kind>(i);
-  }
-  return std::nullopt;
+  return common::kindIn<Kind>(rows<Kind>(), name);
 }
 
 template <class Kind>

@@ -57,12 +57,7 @@ class Parser {
 
 template <class Kind>
 bool Parser::kind(Cursor& at, Kind& out, std::string_view what) {
-  std::string name;
-  if (!at.word(name)) return false;
-  const std::optional<Kind> found = kindNamed<Kind>(name);
-  if (!found) return at.fail(fmt::format("unknown {} '{}'", what, name));
-  out = *found;
-  return true;
+  return at.oneOf(&kindNamed<Kind>, out, what);
 }
 
 // The number of a loop variable's name, if it is one.

@@ -5,51 +5,13 @@
 #include <gtest/gtest.h>
 
 #include "opt/passes.h"
+#include "opt_support.h"
 
 namespace glowplug::opt {
 namespace {
 
 using common::Reason;
 using Kind = Operand::Kind;
-
-Operand value(size_t id) {
-  Operand out;
-  out.kind = Kind::Value;
-  out.value = common::ValueId(id);
-  return out;
-}
-
-Operand integer(int64_t number) {
-  Operand out;
-  out.kind = Kind::Integer;
-  out.integer = number;
-  return out;
-}
-
-Operand integers(std::vector<int64_t> numbers) {
-  Operand out;
-  out.kind = Kind::Integers;
-  out.integers = std::move(numbers);
-  return out;
-}
-
-Operand text(std::string text) {
-  Operand out;
-  out.kind = Kind::Text;
-  out.text = std::move(text);
-  return out;
-}
-
-TensorType f32(std::vector<int64_t> sizes) {
-  TensorType type{"f32", std::move(sizes), {}, false};
-  int64_t stride = 1;
-  type.strides.resize(type.sizes.size());
-  for (size_t d = type.sizes.size(); d-- > 0;) {
-    type.strides[d] = stride;
-    stride *= type.sizes[d];
-  }
-  return type;
-}
 
 // %3 = conv2d(%0: [2,8,6,6], %1: [8,8,3,3], %2: [8])
 Graph convolution() {

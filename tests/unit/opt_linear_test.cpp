@@ -4,36 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "opt_support.h"
+
 namespace glowplug::opt {
 namespace {
 
 using common::Reason;
-using Kind = Operand::Kind;
-
-Operand value(size_t id) {
-  Operand out;
-  out.kind = Kind::Value;
-  out.value = common::ValueId(id);
-  return out;
-}
-
-Operand integer(int64_t number) {
-  Operand out;
-  out.kind = Kind::Integer;
-  out.integer = number;
-  return out;
-}
-
-TensorType f32(std::vector<int64_t> sizes) {
-  TensorType type{"f32", std::move(sizes), {}, false};
-  int64_t stride = 1;
-  type.strides.resize(type.sizes.size());
-  for (size_t d = type.sizes.size(); d-- > 0;) {
-    type.strides[d] = stride;
-    stride *= type.sizes[d];
-  }
-  return type;
-}
 
 // %3 = linear(%0: [2,64,256], %1: [128,256], %2: [128])
 Graph linear() {
