@@ -108,13 +108,17 @@ common::ValueId OpRecorder::Impl::valueOf(const at::Tensor& tensor) {
     refuse("autograd_function", "a tensor got its autograd history without an operator");
     return value;
   }
-  bool grad = explicitGrad(tensor);
-  if (grad != entry->explicitGrad) {
-    entry->explicitGrad = grad;
-    emitUndispatched("aten::requires_grad_", {valueOperand(value), constant(grad)}, {value},
-                     entry->outside);
-  }
+  noteGradFlag(*entry, tensor);
   return value;
+}
+
+// requires_grad is set without an operator; it is found when the tensor is next met.
+void OpRecorder::Impl::noteGradFlag(ValueTracker::Entry& entry, const at::Tensor& tensor) {
+  bool grad = explicitGrad(tensor);
+  if (grad == entry.explicitGrad) return;
+  entry.explicitGrad = grad;
+  emitUndispatched("aten::requires_grad_", {valueOperand(entry.value), constant(grad)},
+                   {entry.value}, entry.outside);
 }
 
 void OpRecorder::Impl::emitUndispatched(const char* name, std::vector<ir::Operand> operands,
@@ -188,6 +192,7 @@ void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
   ValueTracker::Entry* entry = tracker.find(self);
   if (entry == nullptr) return refuse("unknown_tensor", fmt::format("{} {}", op, textOf(self)));
   common::ValueId value = entry->value;
+  noteGradFlag(*entry, self);
   if (op == "retain_grad") {
     return emitUndispatched("aten::retain_grad", {valueOperand(value)}, {}, entry->outside);
   }

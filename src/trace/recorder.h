@@ -167,6 +167,7 @@ class Recorder final : public Operations, public aten::OpSink {
   void noteSame(common::SourceId source, common::SourceId known);
   void noteLoad(common::SourceId source, PyObject* value);
   void noteTensor(common::SourceId source, PyObject* tensor);
+  void noteSecondInput(common::SourceId source, PyObject* tensor);
   common::SourceId sourceOf(PyObject* object);
   bool isSourced(PyObject* object) { return sourceOf(object).valid(); }
   void noteFunction(cpython::FrameView frame);
