@@ -44,14 +44,15 @@ struct KernelCall {
 
 class PackedWeight;
 
-// A linear layer through oneDNN with a packed weight, in the place of its operator.
+// A linear layer through oneDNN with a packed weight, in the place of the last of its operators.
 struct LinearCall {
-  size_t event = 0;
+  std::vector<size_t> events;  // ascending
   KernelTensor x, weight;
   std::optional<KernelTensor> bias;
   common::ValueId result;
+  std::string activation = "none", algorithm;  // oneDNN's names
   std::shared_ptr<const PackedWeight> packed;
-  // How often the operator ran instead.
+  // How often the operators ran instead.
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 
@@ -88,6 +89,7 @@ struct NativeCode {
   std::vector<RelaidResult> relaid;
   std::vector<size_t> removed;           // events that need not run
   std::shared_ptr<PackingTime> packing;  // of all weights
+  bool pooled = false;                   // calls take memory from the pool
 };
 
 }  // namespace glowplug::aten

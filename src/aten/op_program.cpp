@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aten/buffer_pool.h"
 #include "aten/op_program_impl.h"
 #include "aten/op_traits.h"
 #include "aten/thread_modes.h"
@@ -31,7 +32,7 @@ OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
   impl_->compile(uses);
   if (!impl_->native) return;
   impl_->compileKernels(uses);
-  impl_->compileLinears();
+  impl_->compileLinears(uses);
   impl_->compileConvolutions(uses);
   impl_->compileRelaid();
 }
@@ -247,6 +248,7 @@ int OpProgram::run(Values& values, size_t begin, size_t end, size_t* failed) con
   try {
     WarningBuffer& warnings = values.impl().warnings;
     WarningBuffer::Scope scope(warnings);
+    const PoolScope pooled(impl_->native != nullptr && impl_->native->pooled);
     try {
       py::gil_scoped_release unlocked;
       torch::jit::Stack stack;

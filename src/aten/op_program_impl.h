@@ -68,7 +68,7 @@ struct OpProgram::Impl {
 
   struct Linear {
     const LinearCall* call;
-    Step plain;
+    std::vector<Step> plain;
   };
   enum class Clamp : uint8_t { None, Relu, Between };
   struct Convolution {
@@ -119,7 +119,7 @@ struct OpProgram::Impl {
                  std::vector<c10::IValue>& slots) const;
 
   // linear_step.cpp
-  void compileLinears();
+  void compileLinears(const std::vector<std::vector<common::ValueId>>& lastUses);
   static bool usesOneDnn(at::Float32Op op);  // in float32, not rounded to less
   bool runUnpacked(std::span<const Step> plain, const PackedWeight& weight,
                    std::atomic<uint64_t>& mismatches, torch::jit::Stack& stack,

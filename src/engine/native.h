@@ -80,6 +80,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   common::SharedSlot<const NativeReport> report_;
   const bool again_;
+  const bool pooled_;
   std::atomic<uint64_t> wanted_{0};
   std::atomic<bool> done_{false};
 };
