@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace glowplug::aten {
@@ -221,6 +222,9 @@ PoolScope::PoolScope(bool on) : on_(on && installed().own != nullptr) {
 PoolScope::~PoolScope() {
   if (on_) --scopeDepth;
 }
+
+PoolPause::PoolPause() : depth_(std::exchange(scopeDepth, 0)) {}
+PoolPause::~PoolPause() { scopeDepth = depth_; }
 
 PoolCounts poolCounts() { return pool().counts(); }
 void emptyPool() { pool().empty(); }

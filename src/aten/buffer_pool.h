@@ -25,6 +25,18 @@ class PoolScope {
   const bool on_;
 };
 
+// While it lives, this thread is in no scope: for what stays beyond the call.
+class PoolPause {
+ public:
+  PoolPause();
+  ~PoolPause();
+  PoolPause(const PoolPause&) = delete;
+  PoolPause& operator=(const PoolPause&) = delete;
+
+ private:
+  const int depth_;
+};
+
 struct PoolCounts {
   uint64_t reused = 0, fresh = 0;         // blocks handed out
   uint64_t bytesIdle = 0, bytesUsed = 0;  // now

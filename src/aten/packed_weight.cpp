@@ -138,6 +138,7 @@ Packing PackedWeight::Impl::pack() {
   const auto earlier = packed.load();
   if (earlier && earlier->states == before && dirty->load() == HandedOut::Nothing)
     return Packing::Done;
+  const PoolPause ownMemory;
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> detached;
