@@ -74,6 +74,18 @@ struct ConvolutionCall {
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 
+// Attention through a kernel of ours (attention.h), in the place of its operator.
+struct AttentionCall {
+  size_t event = 0;
+  KernelTensor q, k, v, result;
+  std::optional<KernelTensor> mask;
+  bool causal = false;
+  double scale = 1;
+  int64_t headsPerKey = 1;
+  // How often the operator ran instead.
+  std::shared_ptr<std::atomic<uint64_t>> mismatches;
+};
+
 // The result of an operator that is copied when its strides are not these.
 struct RelaidResult {
   size_t event = 0;
@@ -86,6 +98,7 @@ struct NativeCode {
   std::vector<KernelCall> calls;
   std::vector<LinearCall> linears;
   std::vector<ConvolutionCall> convolutions;
+  std::vector<AttentionCall> attentions;
   std::vector<RelaidResult> relaid;
   std::vector<size_t> removed;           // events that need not run
   std::shared_ptr<PackingTime> packing;  // of all weights

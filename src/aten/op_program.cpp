@@ -33,6 +33,7 @@ OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
   if (!impl_->native) return;
   impl_->compileKernels(uses);
   impl_->compileLinears(uses);
+  impl_->compileAttentions(uses);
   impl_->compileConvolutions(uses);
   impl_->compileRelaid();
 }
@@ -215,6 +216,8 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
     if (!runKernel(kernels[step.kernel], stack, slots)) return false;
   } else if (step.kind == Step::Kind::Linear) {
     if (!runLinear(linears[step.kernel], stack, slots)) return false;
+  } else if (step.kind == Step::Kind::Attention) {
+    if (!runAttention(attentions[step.kernel], stack, slots)) return false;
   } else if (step.kind == Step::Kind::Convolution) {
     if (!runConvolution(convolutions[step.kernel], stack, slots)) return false;
   } else if (step.kind != Step::Kind::Dropping) {

@@ -1,7 +1,9 @@
-// Linear layers and convolutions of a trace: whose weights are packed, and when.
+// Linear layers, convolutions and attention of a trace: which run otherwise than through ATen, and
+// whose weights are packed.
 
 #include <algorithm>
 
+#include "aten/attention.h"
 #include "engine/native_draft.h"
 #include "opt/convolution.h"
 #include "opt/linear.h"
@@ -137,6 +139,31 @@ void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
     call.packed = std::move(packed);
     mismatches_.push_back(call.mismatches);
     draft.code.convolutions.push_back(std::move(call));
+    draft.published = false;
+  }
+}
+
+void NativeJob::addAttentions(opt::Graph& graph, Draft& draft) {
+  for (const opt::Attention& found : graph.attentions) {
+    opt::Node& node = graph.nodes[found.node];
+    if (!aten::hasAttention()) {
+      node.state = opt::Node::State::Kept;
+      node.reason = Reason::native_target;
+      continue;
+    }
+    aten::AttentionCall call;
+    call.event = node.event;
+    call.q = kernelTensor(graph, found.q);
+    call.k = kernelTensor(graph, found.k);
+    call.v = kernelTensor(graph, found.v);
+    call.mask = tensorIf(graph, found.mask);
+    call.result = kernelTensor(graph, node.results[0]);
+    call.causal = found.causal;
+    call.scale = found.scale;
+    call.headsPerKey = found.headsPerKey;
+    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
+    mismatches_.push_back(call.mismatches);
+    draft.code.attentions.push_back(std::move(call));
     draft.published = false;
   }
 }

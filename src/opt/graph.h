@@ -40,8 +40,9 @@ struct Operand {
 
 struct Node {
   // Kept: runs as it is. Grouped: a kernel computes it. Packed: a convolution of
-  // Graph::convolutions computes it. Layer: one of Graph::layers does. Removed: nobody needs it.
-  enum class State : uint8_t { Kept, Grouped, Packed, Layer, Removed };
+  // Graph::convolutions computes it. Layer: one of Graph::layers does. Attention: likewise.
+  // Removed: nobody needs it.
+  enum class State : uint8_t { Kept, Grouped, Packed, Layer, Attention, Removed };
   size_t event = 0;
   std::string op;  // "aten::add.Tensor"; empty: not an operator
   std::vector<Operand> operands;
@@ -95,6 +96,15 @@ struct Layer {
   ValueId result;
 };
 
+// An operator that a kernel of ours computes: softmax(q k^T * scale + mask) v.
+struct Attention {
+  size_t node = 0;
+  ValueId q, k, v, mask;  // mask: may be invalid
+  bool causal = false;
+  double scale = 1;
+  int64_t headsPerKey = 1;
+};
+
 struct Graph {
   std::vector<Node> nodes;                       // in program order
   std::vector<std::optional<TensorType>> types;  // by ValueId: of plain tensors on the CPU
@@ -104,6 +114,7 @@ struct Graph {
   std::vector<Group> groups;
   std::vector<Convolution> convolutions;
   std::vector<Layer> layers;
+  std::vector<Attention> attentions;
   // By ValueId: tensors that are known from the start, so that weights may be packed.
   std::vector<bool> frozen;
   // By ValueId: an operator that runs as it is makes it in whatever layout its operands ask for,

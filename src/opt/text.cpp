@@ -106,6 +106,7 @@ std::string lineOf(const Graph& graph, const Node& node) {
   if (node.state == Node::State::Grouped) out += fmt::format(" -> kernel {}", node.group);
   if (node.state == Node::State::Packed) out += fmt::format(" -> convolution {}", node.group);
   if (node.state == Node::State::Layer) out += fmt::format(" -> layer {}", node.group);
+  if (node.state == Node::State::Attention) out += fmt::format(" -> attention {}", node.group);
   if (node.state == Node::State::Removed) out += " removed";
   if (node.reason) out += fmt::format(" ({})", common::info(*node.reason).id);
   return out;

@@ -39,7 +39,8 @@ class Verifier {
       if (maker < 0) return;
       const Node& made = graph_.nodes[static_cast<size_t>(maker)];
       const bool same = node.state == made.state && made.group == node.group;
-      const bool alone = made.state == Node::State::Kept || made.state == Node::State::Removed;
+      const bool alone = made.state == Node::State::Kept || made.state == Node::State::Removed ||
+                         made.state == Node::State::Attention;
       if (alone || same) return;
       const char* what = made.state == Node::State::Packed  ? "convolution"
                          : made.state == Node::State::Layer ? "layer"

@@ -83,10 +83,10 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
     EXPECT_EQ(options.set(option.name, std::to_string(option.value)), "");
     EXPECT_EQ(options, Options());
   }
-  EXPECT_EQ(names,
-            (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit", "verify",
-                                   "verify_digits", "native", "noop", "dce", "convolutions",
-                                   "layout", "linears", "fuse", "cse", "pool", "freeze"}));
+  EXPECT_EQ(names, (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit",
+                                          "verify", "verify_digits", "native", "noop", "dce",
+                                          "convolutions", "layout", "linears", "attention", "fuse",
+                                          "cse", "pool", "freeze"}));
 }
 
 TEST(OptionTable, SetFromText) {
@@ -103,7 +103,8 @@ TEST(OptionTable, ErrorsNameTheOptionAndChangeNothing) {
   Options options;
   EXPECT_EQ(options.set("fast_mathz", "1"),
             "unknown option 'fast_mathz'; known options: max_traces, max_events, max_forks, "
-            "verify, verify_digits, audit, native, noop, dce, convolutions, layout, linears, fuse, "
+            "verify, verify_digits, audit, native, noop, dce, convolutions, layout, linears, "
+            "attention, fuse, "
             "cse, pool, freeze");
   EXPECT_EQ(options.set("max_traces", "0"),
             "option 'max_traces' must be a whole number from 1 to 64, not '0'");
