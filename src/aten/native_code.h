@@ -49,10 +49,11 @@ struct LinearCall {
   std::vector<size_t> events;  // ascending
   KernelTensor x, weight;
   std::optional<KernelTensor> bias;
+  bool transposed = false;  // the weight is [in, out]
   common::ValueId result;
   std::string activation = "none", algorithm;  // oneDNN's names
   std::shared_ptr<const PackedWeight> packed;
-  // How often the operators ran instead.
+  // How often the weight was not the packed one, or the operators ran instead.
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 

@@ -110,6 +110,7 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
     call.x = kernelTensor(graph, linear->x);
     call.weight = kernelTensor(graph, linear->weight);
     call.bias = tensorIf(graph, linear->bias);
+    call.transposed = linear->transposed;
     call.result = layer.result;
     call.activation = layer.activation;
     call.algorithm = layer.algorithm;
