@@ -1,6 +1,7 @@
 // From operator calls to events: the part of OpRecorder that knows about operands and results.
 #include <fmt/format.h>
 
+#include "aten/buffer_pool.h"
 #include "aten/op_feed_impl.h"
 #include "aten/op_recorder_impl.h"
 #include "aten/saved_hooks.h"
@@ -329,7 +330,7 @@ bool OpRecorder::Impl::isConstantData(const Call& call, const at::Tensor& tensor
   // Memory that something else holds (a storage, an array) could change later.
   const c10::Storage& storage = tensor.storage();
   if (storage.use_count() != 1) return false;
-  if (storage.data_ptr().get_deleter() != at::getCPUAllocator()->raw_deleter()) return false;
+  if (!isOwnMemory(storage.data_ptr().get_deleter())) return false;
   if (call.traits.lift()) return true;
   // Python numbers that the bindings wrapped: Python has never seen such a tensor.
   return tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr;

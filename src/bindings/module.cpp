@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include "aten/buffer_pool.h"
 #include "aten/unversioned.h"
 #include "bindings/entry_object.h"
 #include "bindings/evaluate.h"
@@ -43,6 +44,14 @@ Ref cacheDict() {
   return tallyDict(out);
 }
 
+Ref poolDict() {
+  const aten::PoolCounts counts = aten::poolCounts();
+  return tallyDict({{"reused", counts.reused},
+                    {"fresh", counts.fresh},
+                    {"bytes_idle", counts.bytesIdle},
+                    {"bytes_used", counts.bytesUsed}});
+}
+
 PyObject* counters(PyObject*, PyObject*) {
   insight::Counters::Snapshot snapshot = insight::counters().snapshot();
   DictBuilder dict;
@@ -52,6 +61,7 @@ PyObject* counters(PyObject*, PyObject*) {
   dict.set("refusals", tallyDict(snapshot.refusals));
   dict.set("native", tallyDict(snapshot.native));
   dict.set("cache", cacheDict());
+  dict.set("pool", poolDict());
   return dict.take().release();
 }
 
@@ -61,6 +71,7 @@ PyObject* reset(PyObject*, PyObject*) {
   insight::counters().reset();
   engine::KernelLibrary::shared().disk().resetCounts();
   engine::resetPhaseTimes();
+  aten::emptyPool();
   Py_RETURN_NONE;
 }
 
