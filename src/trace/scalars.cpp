@@ -189,7 +189,8 @@ PyObject* Recorder::callItem(const Invoke& invoke) {
 }
 
 PyObject* Recorder::unaryScalar(const char* name, PyObject* value, PyObject* result) {
-  return noteComputed(unaryFunction(name), &value, 1, nullptr, result);
+  PyObject* function = result ? unaryFunction(name) : nullptr;  // else it has raised
+  return noteComputed(function, &value, 1, nullptr, result);
 }
 
 PyObject* Recorder::positive(PyObject* value) {

@@ -1,5 +1,7 @@
 """Exceptions that a call makes and hands out are eager's: causes, contexts, notes, tracebacks."""
 
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
@@ -86,3 +88,24 @@ def test_as_eager(program: Program, replays: int) -> None:
     for _ in range(4):
         assert told(compiled(torch.ones(2))[0]) == expected
     assert glowplug.counters()["stats"]["replays"] == replays
+
+
+@pytest.mark.parametrize("expression", ["n % 0", "n // 0", "n < 'a'", "~n.real + 1 / 0", "n << -1"])
+def test_the_first_operator_of_a_process_raises(expression: str) -> None:
+    """What the recorder looks up for an operator it has looked up before the operator raises."""
+    code = f"""
+import torch, glowplug
+def f(x):
+    n = int((x > 0).sum())
+    return {expression}
+for g in (f, glowplug.compile(f)):
+    try:
+        g(torch.ones(3))
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+    eager, compiled = run.stdout.splitlines()
+    assert compiled == eager
