@@ -184,6 +184,7 @@ SourceId Recorder::readSuperAttr(PyObject* super, PyObject* name) {
 }
 
 PyObject* Recorder::loadAttr(PyObject* object, PyObject* name) {
+  endBefore();
   if (!active_) return Operations::loadAttr(object, name);
   if (!scalars_.empty()) useScalar(object);
   if (aten::isTensor(object)) return tensorAttr(object, name);

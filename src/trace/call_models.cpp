@@ -94,6 +94,8 @@ PyObject* Recorder::callRead(PyObject* callee, const Callee& model, const Argume
       return callState(model, args, invoke);
     case CalleeKind::Identity:
       return args.count() ? callIdentity(args.values[0], invoke) : invoke();
+    case CalleeKind::Reduce:
+      return callReduce(callee, args, invoke);
     case CalleeKind::GetAttr:
     case CalleeKind::HasAttr:
     case CalleeKind::SetAttr:

@@ -132,6 +132,8 @@ class Table {
     for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names.get()); i++) {
       PyObject* name = PyList_GET_ITEM(names.get(), i);
       if (utf8(name).compare(0, prefix.size(), prefix) != 0) continue;
+      // Methods that every object has are object's, whoever is asked for them.
+      if (!dict && PyDict_GetItemWithError(PyBaseObject_Type.tp_dict, name)) continue;
       Ref value = dict ? Ref::borrow(PyDict_GetItemWithError(dict, name))
                        : Ref::steal(PyObject_GetAttr(owner.get(), name));
       if (!value) {

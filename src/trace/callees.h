@@ -48,6 +48,7 @@ enum class CalleeKind {
   DelAttr,
   IsInstance,
   Identity,
+  Reduce,  // gives an object's state, as its class has it copied and pickled
   GenericGetAttr,
   GenericSetAttr,
   GenericDelAttr,

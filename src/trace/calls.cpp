@@ -78,13 +78,14 @@ PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
   PyObject* result =
       dispatch(callee, arguments, [&] { return Operations::call(callee, args, nargsf, kwnames); });
-  if (result && active_ && PyType_Check(result)) noteClass(callee, result);
+  if (result && active_ && PyType_Check(result)) noteClass(callee, result, arguments.count());
   return audited(result, "a call of", callee);
 }
 
 // A class that a call gives is new if a class statement or a metaclass made it.
-void Recorder::noteClass(PyObject* callee, PyObject* result) {
+void Recorder::noteClass(PyObject* callee, PyObject* result, size_t count) {
   static PyObject* build = cpython::moduleAttribute("builtins", "__build_class__");
+  if (callee == reinterpret_cast<PyObject*>(&PyType_Type) && count == 1) return;  // it asks
   bool meta = PyType_Check(callee) &&
               PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callee), &PyType_Type);
   if (callee == build || (meta && Py_TYPE(result) == reinterpret_cast<PyTypeObject*>(callee) &&
@@ -110,7 +111,7 @@ PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
   Arguments arguments{values.data(), static_cast<size_t>(PyTuple_GET_SIZE(tuple)), names.get()};
   PyObject* result =
       dispatch(callee, arguments, [&] { return Operations::callEx(callee, tuple, dict); });
-  if (result && active_ && PyType_Check(result)) noteClass(callee, result);
+  if (result && active_ && PyType_Check(result)) noteClass(callee, result, arguments.count());
   return audited(result, "a call of", callee);
 }
 

@@ -41,6 +41,7 @@ PyObject* Recorder::dictItem(PyObject* dict, PyObject* key, const Invoke& invoke
 }
 
 PyObject* Recorder::loadItem(PyObject* container, PyObject* key) {
+  endBefore();
   if (!active_) return Operations::loadItem(container, key);
   if (aten::isTensor(container) && !isForeign(key)) {
     if (PyTuple_Check(key) || PySlice_Check(key) || PyLong_Check(key) || key == Py_Ellipsis)
@@ -125,6 +126,7 @@ bool Recorder::iteratesInC(PyObject* iterator) {
 }
 
 PyObject* Recorder::iter(PyObject* iterable) {
+  endBefore();
   if (!active_) return Operations::iter(iterable);
   if (!aten::isTensor(iterable)) {
     readAll(iterable);
@@ -156,6 +158,7 @@ PyObject* Recorder::yieldFromIter(PyObject* iterable, cpython::FrameView frame) 
 }
 
 int Recorder::unpack(PyObject* iterable, int before, int after, PyObject** out) {
+  endBefore();
   if (active_) readAll(iterable);
   int status = Operations::unpack(iterable, before, after, out);
   for (int i = 0; status == 0 && i < before; i++) audited(out[i], "unpacking");
@@ -163,6 +166,7 @@ int Recorder::unpack(PyObject* iterable, int before, int after, PyObject** out) 
 }
 
 int Recorder::contains(PyObject* container, PyObject* item) {
+  endBefore();
   if (!active_) return Operations::contains(container, item);
   useScalar(item);
   if (PyObject* target = behindProxy(container); PyDict_Check(target)) {

@@ -53,7 +53,7 @@ void Recorder::emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> 
   PendingEffect pending{trace().events.size(), {}};
   for (PyObject* operand : operands) addOperand(event, pending, operand, slice && operand == at[2]);
   emit(std::move(event));
-  pendingEffects_.push_back(std::move(pending));
+  addPending(std::move(pending));
 }
 
 // copied: the effect takes over what the operand holds now, whatever becomes of the operand.
@@ -69,6 +69,14 @@ void Recorder::addOperand(ir::Event& event, PendingEffect& pending, PyObject* op
   }
   if (!early && !now) now = Ref::borrow(operand);
   pending.operands.push_back(std::move(now));
+}
+
+void Recorder::addPending(PendingEffect pending) {
+  for (const Ref& operand : pending.operands) {
+    PyObject* held = operand.get();
+    if (held && !isConstant(held) && !isPinnable(held) && !isSourced(held)) effectOperands_[held]++;
+  }
+  pendingEffects_.push_back(std::move(pending));
 }
 
 // A method of a builtin container that writes: it is called again at replay.
@@ -90,7 +98,7 @@ void Recorder::emitEffect(ir::Event event, PendingEffect pending) {
   if (!active_) return;
   pending.event = trace().events.size();
   emit(std::move(event));
-  pendingEffects_.push_back(std::move(pending));
+  addPending(std::move(pending));
 }
 
 // Whether the container differs in size from what it was before it was written first.

@@ -5,13 +5,16 @@
 // of it before the call is over, and that may be seen, neither may go on holding it.
 
 #include <string_view>
+#include <unordered_set>
 
+#include "trace/containers.h"
 #include "trace/foreign.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
 
 namespace glowplug::trace {
 
+using common::SourceId;
 using cpython::Ref;
 
 namespace {
@@ -71,6 +74,7 @@ Provenance::Life Recorder::lifeAt(common::SourceId source) const {
 }
 
 void Recorder::endResults() {
+  endOperands();
   if (!provenance_.hasMortals()) return;
   while (Ref ended = provenance_.takeEnded()) {
     kept_.erase(ended.get());
@@ -81,9 +85,50 @@ void Recorder::endResults() {
   }
 }
 
+// The end of the object, or of what it holds, as far as containers and instances of classes in
+// Python go. What came from outside does not end with it.
+bool Recorder::endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const {
+  constexpr size_t kMost = 1000;
+  if (isConstant(object) || isPinnable(object) || aten::isTensor(object)) return false;
+  SourceId source = provenance_.find(object);
+  if (source.valid() && lifeAt(source) == Provenance::Life::Recording) return false;
+  if (!seen.insert(object).second) return false;
+  int own = recording_->objects.holdsWeakly(object) ? 1 : 0;
+  if (seen.size() > kMost || endIsSeen(object, own)) return true;
+  if (!isKnownContainer(object) && !isPythonClass(Py_TYPE(object))) return false;
+  struct Search {
+    const Recorder& recorder;
+    std::unordered_set<PyObject*>& seen;
+    static int visit(PyObject* part, void* self) {
+      auto* search = static_cast<Search*>(self);
+      return search->recorder.endIsSeenIn(part, search->seen);
+    }
+  } search{*this, seen};
+  traverseproc traverse = Py_TYPE(object)->tp_traverse;
+  return traverse && traverse(object, Search::visit, &search);
+}
+
+// Effects hold their operands until they are described. One that the program has let go of may hold
+// something else whose end is seen.
+void Recorder::endOperands() {
+  if (!active_) return;
+  for (const auto& [object, count] : effectOperands_) {
+    if (Py_REFCNT(object) != count) continue;
+    std::unordered_set<PyObject*> seen;
+    if (!endIsSeenIn(object, seen)) continue;
+    refuse("ended_result", Py_TYPE(object)->tp_name);
+    return letResultsGo();
+  }
+}
+
+// What ends may run code of the program's, and so come here again.
 void Recorder::letResultsGo() {
+  effectOperands_.clear();
+  std::vector<PendingEffect> effects;
+  std::vector<Ref> described;
+  effects.swap(pendingEffects_);
+  described.swap(described_.fresh);
   provenance_.letObjectsGo();
-  described_.fresh.clear();
 }
 
 }  // namespace glowplug::trace

@@ -38,8 +38,9 @@ class Provenance {
   bool hasMortals() const { return !mortal_.empty(); }
   // After a refusal; the addresses mean nothing any more.
   void letObjectsGo() {
-    mortal_.clear();
-    alive_.clear();
+    std::vector<cpython::Ref> mortal, alive;  // their ends may run code that comes here again
+    mortal.swap(mortal_);
+    alive.swap(alive_);
   }
   // An object born in the call that nobody else holds, forgotten, or null.
   cpython::Ref takeEnded();

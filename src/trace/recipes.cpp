@@ -296,6 +296,7 @@ void Recorder::resolveEffects() {
         trace().events[pending.event].recipes[i] = id;
       }
   pendingEffects_.clear();
+  effectOperands_.clear();
 }
 
 }  // namespace glowplug::trace

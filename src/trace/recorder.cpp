@@ -259,6 +259,7 @@ void Recorder::madeFunction(PyObject* function) {
 // --- names
 
 PyObject* Recorder::loadGlobal(cpython::FrameView frame, PyObject* name) {
+  endBefore();
   PyObject* result = Operations::loadGlobal(frame, name);
   if (!active_ || !result) return result;
   PyObject* globals = frame.globals();
@@ -315,6 +316,7 @@ int Recorder::storeGlobal(cpython::FrameView frame, PyObject* name, PyObject* va
 }
 
 PyObject* Recorder::loadCell(PyObject* cell) {
+  endBefore();
   PyObject* result = Operations::loadCell(cell);
   if (!active_) return result;
   SourceId source = provenance_.find(cell);
@@ -390,6 +392,7 @@ bool Recorder::is(PyObject* left, PyObject* right) {
 }
 
 PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
+  endBefore();
   if (!active_) return Operations::compare(op, left, right);
   PyObject* operands[] = {left, right};
   if (anyForeign({operands, 2, nullptr})) return callForeign(comparisonFunction(op), {left, right});
@@ -406,6 +409,7 @@ PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
 }
 
 PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
+  endBefore();
   if (stopping_) return stop(), nullptr;
   if (!active_) return Operations::binary(op, left, right);
   PyObject* operands[] = {left, right};

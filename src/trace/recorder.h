@@ -242,6 +242,13 @@ class Recorder final : public Operations, public aten::OpSink {
   // --- lifetimes.cpp
   Provenance::Life lifeAt(common::SourceId source) const;
   void endResults();
+  bool endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const;
+  void endOperands();
+  // Before something is read that a finalizer may have written.
+  void endBefore() {
+    constexpr size_t kMost = 256;
+    if (active_ && !effectOperands_.empty() && effectOperands_.size() <= kMost) endOperands();
+  }
   void letResultsGo();  // after a refusal
 
   // --- function_calls.cpp, hooks.cpp
@@ -298,8 +305,13 @@ class Recorder final : public Operations, public aten::OpSink {
   void noteBound(PyObject* callee);
   bool notePartial(PyObject* partial);
   void noteWrapped(common::SourceId entry, PyObject* object);
-  void noteClass(PyObject* callee, PyObject* result);
+  void noteClass(PyObject* callee, PyObject* result, size_t count);
   void noteTensorResult(PyObject* result, PyObject* callee);
+
+  // --- object_state.cpp
+  PyObject* callReduce(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  void readState(PyObject* object);
+  void readSlots(PyObject* object, common::SourceId source);
 
   // --- recipes.cpp
   common::RecipeId recipe(PyObject* object);
@@ -316,6 +328,7 @@ class Recorder final : public Operations, public aten::OpSink {
 
   PendingEffect describeEffect(ir::Event& event, PyObject* callee, const Arguments& args);
   void emitEffect(ir::Event event, PendingEffect pending);
+  void addPending(PendingEffect pending);
   void addOperand(ir::Event& event, PendingEffect& pending, PyObject* operand, bool copied);
 
   std::shared_ptr<Recording> recording_;
@@ -330,6 +343,8 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<common::Refusal> breaks_;
   std::vector<struct _PyInterpreterFrame*> frames_;
   std::vector<PendingEffect> pendingEffects_;
+  // What the pending effects hold that was made in the call, and how often.
+  std::unordered_map<PyObject*, Py_ssize_t> effectOperands_;
   Described described_;
   std::map<std::pair<PyCodeObject*, int>, common::SiteId> sites_;
   // Python floats whose value a replay computes anew (tensor.item()), until something depends on

@@ -212,6 +212,7 @@ PyObject* Recorder::invert(PyObject* value) {
 }
 
 int Recorder::truth(PyObject* value) {
+  endBefore();
   if (!active_) return Operations::truth(value);
   static PyObject* truthOf = cpython::moduleAttribute("operator", "truth");
   if (isForeign(value)) {
@@ -226,6 +227,7 @@ int Recorder::truth(PyObject* value) {
 }
 
 PyObject* Recorder::formatValue(PyObject* value, int conversion, PyObject* spec) {
+  endBefore();
   if (!active_) return Operations::formatValue(value, conversion, spec);
   static PyObject* const kConversions[] = {nullptr, builtin("str"), builtin("repr"),
                                            builtin("ascii")};

@@ -27,6 +27,10 @@ class Told:
         self.log.append("ended")
 
 
+class Thing:
+    pass
+
+
 @glowplug.disable
 def made_outside(log: list[str]) -> Told:
     return Told(log)
@@ -90,7 +94,64 @@ def an_exported_buffer(x: torch.Tensor, path: Path) -> Any:
     return bytes(content), x * 2
 
 
+def on_a_tensor(x: torch.Tensor, path: Path) -> Any:
+    log: list[str] = []
+    y = x * 2
+    y.owner = Told(log)  # type: ignore[attr-defined]
+    y = y + 1
+    log.append("after")
+    path.write_text("")
+    return log, y
+
+
+def inside_of_what_a_tensor_has(x: torch.Tensor, path: Path) -> Any:
+    log: list[str] = []
+    y = x * 2
+    y.owner = {"told": [Told(log)]}  # type: ignore[attr-defined]
+    y = y + 1
+    count = 0
+    for _ in log:
+        count += 1
+    return log, count, y
+
+
+KEPT: list[Any] = []
+
+
+def stored_and_taken_away(x: torch.Tensor, path: Path) -> Any:
+    log: list[str] = []
+    KEPT.append(Told(log))
+    KEPT.pop()
+    ended = bool(log)
+    return ended, log, x * 2
+
+
+def stored_and_overwritten(x: torch.Tensor, path: Path) -> Any:
+    log: list[str] = []
+    KEPT[:] = [Told(log)]
+    KEPT[0] = None
+    log.append("after")
+    path.write_text("")
+    return log, x * 2
+
+
+def watched_on_a_tensor(x: torch.Tensor, path: Path) -> Any:
+    log: list[str] = []
+    y = x * 2
+    thing = Thing()
+    y.owner = thing  # type: ignore[attr-defined]
+    reference = weakref.ref(thing, lambda _: log.append("ended"))
+    del thing
+    y = y + 1
+    return log + ["after"], reference() is None, y
+
+
 SEEN = [
+    on_a_tensor,
+    inside_of_what_a_tensor_has,
+    stored_and_taken_away,
+    stored_and_overwritten,
+    watched_on_a_tensor,
     written_and_dropped,
     bound_and_dropped,
     in_a_tuple,
