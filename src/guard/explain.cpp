@@ -53,13 +53,15 @@ std::optional<Failure> Explainer::run() {
     shape.found = shapeText(call_.positional, call_.kwnames);
     return shape;
   }
-  for (size_t i : state_.chosen)
-    if (auto found = ask(state_.trace->guards[i], state_.predicates[i])) return found;
-  for (size_t i = 0; i < state_.nodes.size(); i++) {
-    if (!state_.nodes[i] || objectAt(*state_.nodes[i])) continue;
+  for (size_t i = 0; i < state_.chosen.size(); i++)
+    if (auto found = ask(state_.trace->guards[state_.chosen[i]], state_.predicates[i]))
+      return found;
+  for (size_t i = 0; i < state_.trace->sources.size(); i++) {
     ir::Guard needed;
     needed.source = common::SourceId(i);
-    return failure(needed, "an object", "nothing");
+    auto node = state_.nodes.find(needed.source);
+    if (node != state_.nodes.end() && !objectAt(*node->second))
+      return failure(needed, "an object", "nothing");
   }
   return std::nullopt;
 }
@@ -92,7 +94,7 @@ std::optional<Failure> Explainer::missing(const ir::Guard& guard, common::Source
   common::SourceId at = source;
   while (state_.trace->sources[at.index()].parent.valid()) {
     common::SourceId parent = state_.trace->sources[at.index()].parent;
-    if (objectAt(*state_.nodes[parent.index()])) break;
+    if (objectAt(*state_.nodes.at(parent))) break;
     at = parent;
   }
   Failure result = failure(guard, "an object", "nothing");
@@ -103,11 +105,11 @@ std::optional<Failure> Explainer::missing(const ir::Guard& guard, common::Source
 }
 
 std::optional<Failure> Explainer::ask(const ir::Guard& guard, const Predicate* predicate) {
-  const Node& node = *state_.nodes[guard.source.index()];
+  const Node& node = *state_.nodes.at(guard.source);
   PyObject* object = objectAt(node);
   if (!object) return missing(guard, guard.source);
   if (guard.kind == PredicateKind::SameAs || guard.kind == PredicateKind::NotSameAs) {
-    PyObject* other = objectAt(*state_.nodes[guard.other.index()]);
+    PyObject* other = objectAt(*state_.nodes.at(guard.other));
     if (!other) return missing(guard, guard.other);
     const bool same = guard.kind == PredicateKind::SameAs;
     if ((object == other) == same) return std::nullopt;

@@ -178,10 +178,11 @@ GuardTree::Size GuardTree::size(size_t number) const {
   const TraceState& trace = impl_->state(number);
   Size size;
   size.guards = trace.guards;
-  std::vector<Node*> nodes = trace.nodes;
+  std::vector<Node*> nodes;
+  for (const auto& [source, node] : trace.nodes) nodes.push_back(node);
   std::sort(nodes.begin(), nodes.end());
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
-  size.nodes = nodes.size() - (!nodes.empty() && nodes.front() == nullptr ? 1 : 0);
+  size.nodes = nodes.size();
   size.fastChecks = trace.program.checks();
   return size;
 }

@@ -85,16 +85,13 @@ bool TraceState::shapeMatches(const Call& call) const {
 class Trie::Builder {
  public:
   Builder(Trie& trie, TraceState& state, const Call& call, Mask bit)
-      : trie_(trie), state_(state), call_(call), bit_(bit) {
-    state_.nodes.assign(state.trace->sources.size(), nullptr);
-  }
+      : trie_(trie), state_(state), call_(call), bit_(bit) {}
 
   Node* nodeAt(SourceId source);
   // The predicate in the trie; nullptr for what relates two nodes.
   const Predicate* add(const ir::Guard& guard);
   void finish() {
-    for (Node* node : state_.nodes)
-      if (node) refreshShape(*node);
+    for (const auto& [source, node] : state_.nodes) refreshShape(*node);
   }
 
  private:
@@ -121,8 +118,8 @@ class Trie::Builder {
 };
 
 Node* Trie::Builder::nodeAt(SourceId id) {
-  GP_CHECK(id.valid() && id.index() < state_.nodes.size(), "source of a guard");
-  Node*& node = state_.nodes[id.index()];
+  GP_CHECK(id.valid() && id.index() < state_.trace->sources.size(), "source of a guard");
+  Node*& node = state_.nodes[id];
   if (node) return node;
   const ir::Source& source = state_.trace->sources[id.index()];
   Node* parent = source.parent.valid() ? nodeAt(source.parent) : nullptr;
@@ -277,8 +274,7 @@ TypeState& Trie::classState(PyTypeObject* type) {
 
 void Trie::add(TraceState& state, const std::vector<SourceId>& wanted, const Call& call, Mask bit) {
   Builder builder(*this, state, call, bit);
-  state.predicates.assign(state.trace->guards.size(), nullptr);
-  for (size_t i : state.chosen) state.predicates[i] = builder.add(state.trace->guards[i]);
+  for (size_t i : state.chosen) state.predicates.push_back(builder.add(state.trace->guards[i]));
   for (SourceId source : wanted) state.wanted.push_back(builder.nodeAt(source));
   builder.finish();
   // Arguments are what differs most often.

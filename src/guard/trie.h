@@ -17,10 +17,11 @@ struct TraceState {
   const cpython::ObjectTable* objects = nullptr;
   const aten::OpTable* ops = nullptr;
   std::vector<size_t> chosen;  // the guards of the trace that are meant
-  std::vector<Node*> nodes;    // by source; nullptr where nothing needs the source
+  // Not by index: a trace with many late checks has a tree for each, of a few of its guards.
+  std::unordered_map<common::SourceId, Node*> nodes;
   std::vector<Node*> wanted;
-  std::vector<const Predicate*>
-      predicates;  // by guard; nullptr: of two nodes, or what it speaks of was gone
+  // Of the chosen guards; nullptr: of two nodes, or what it speaks of was gone.
+  std::vector<const Predicate*> predicates;
   std::vector<Sameness> sameness;
   // The call's shape.
   size_t positional = 0;

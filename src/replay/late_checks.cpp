@@ -29,18 +29,26 @@ size_t Plan::Impl::madeBy(SourceId source) const {
 size_t Plan::Impl::findRoot(const ir::Source& root) const {
   auto number = static_cast<size_t>(root.index);
   if (root.step == StepKind::Result) return static_cast<size_t>(madeAt[number]);
-  for (size_t e = 0; e < trace.events.size(); e++) {
+  if (builtAt.empty()) findBuilt();
+  return builtAt[number];
+}
+
+// By recipe: the first opaque call that builds it. An object that is stored by an effect exists
+// from the next opaque call on.
+void Plan::Impl::findBuilt() const {
+  const size_t end = trace.events.size();
+  builtAt.assign(trace.recipes.size(), end);
+  std::vector<size_t> nextCall(end + 1, end == 0 ? 0 : end - 1);
+  for (size_t e = end; e-- > 0;)
+    nextCall[e] = trace.events[e].kind == EventKind::Opaque ? e : nextCall[e + 1];
+  for (size_t e = 0; e < end; e++) {
     const Event& event = trace.events[e];
     if (event.kind != EventKind::Opaque && event.kind != EventKind::Effect) continue;
-    bool builds = false;
-    visitRecipes(trace, event.recipes,
-                 [&](const ir::Recipe& recipe) { builds |= &recipe == &trace.recipes[number]; });
-    if (!builds) continue;
-    // An object that is stored by an effect exists from the next opaque call on.
-    while (trace.events[e].kind != EventKind::Opaque && e + 1 < trace.events.size()) e++;
-    return e;
+    visitRecipes(trace, event.recipes, [&](const ir::Recipe& recipe) {
+      size_t& at = builtAt[static_cast<size_t>(&recipe - trace.recipes.data())];
+      if (at == end) at = nextCall[e];
+    });
   }
-  return trace.events.size();
 }
 
 size_t Plan::Impl::askedAfter(const ir::Guard& guard) const {

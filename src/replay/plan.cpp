@@ -125,25 +125,30 @@ void Plan::Impl::addInput(const Event& event) {
 }
 
 // A replay that stops after it committed something goes on as the program itself, which needs
-// whatever is alive there.
+// whatever is alive there. The last such point stands for all of a value's: what is asked of its
+// uses is whether one is late enough, or outside of a segment.
 void Plan::Impl::collectLives() {
   diesAt.assign(trace.values.size(), 0);
   if (firstCommit == SIZE_MAX) return;
-  std::vector<bool> alive(trace.values.size(), false);
+  constexpr size_t kDead = SIZE_MAX;
+  std::vector<size_t> aliveSince(trace.values.size(), kDead);
+  size_t lastStop = 0;
+  const auto end = [&](size_t v, size_t at) {
+    if (aliveSince[v] != kDead && lastStop > aliveSince[v])
+      uses[v].push_back(static_cast<uint32_t>(lastStop));
+    aliveSince[v] = kDead;
+    diesAt[v] = at;
+  };
   for (size_t e = 0; e < trace.events.size(); e++) {
     const Event& event = trace.events[e];
-    for (int64_t id : event.dead) {
-      alive[static_cast<size_t>(id)] = false;
-      diesAt[static_cast<size_t>(id)] = e;
-    }
+    for (int64_t id : event.dead) end(static_cast<size_t>(id), e);
     bool stop = ir::isLateGuard(event) || lateChecks.count(e) > 0;
-    for (size_t v = 0; stop && e >= firstCommit && v < alive.size(); v++)
-      if (alive[v]) uses[v].push_back(static_cast<uint32_t>(e));
+    if (stop && e >= firstCommit) lastStop = e;
     for (ValueId id : event.results)
-      if (id.valid()) alive[id.index()] = true;
+      if (id.valid() && aliveSince[id.index()] == kDead) aliveSince[id.index()] = e;
   }
-  for (size_t v = 0; v < alive.size(); v++)
-    if (alive[v]) diesAt[v] = trace.events.size();
+  for (size_t v = 0; v < aliveSince.size(); v++)
+    if (aliveSince[v] != kDead) end(v, trace.events.size());
   for (auto& list : uses) std::sort(list.begin(), list.end());
 }
 

@@ -146,6 +146,7 @@ struct Plan::Impl {
   // late_checks.cpp
   void findLateChecks();
   size_t findRoot(const ir::Source& root) const;
+  void findBuilt() const;
   size_t madeBy(common::SourceId source) const;  // the event that gives what a late path starts at
   size_t askedAfter(const ir::Guard& guard) const;
   bool passes(Context& context, size_t event) const;
@@ -187,9 +188,10 @@ struct Plan::Impl {
   std::vector<int32_t> lateIndex;                    // by SourceId: in lateWanted, or -1
   std::unordered_map<size_t, LateCheck> lateChecks;  // by opaque event
   mutable std::unordered_map<common::SourceId, size_t> foundBy;  // answers of madeBy()
-  size_t firstCommit = SIZE_MAX;  // the first event that cannot be taken back
-  bool stopsAfterCommit = false;  // it may stop behind firstCommit
-  std::vector<size_t> diesAt;     // by ValueId: event before which the program let go of it
+  mutable std::vector<size_t> builtAt;  // by recipe: the call before which it is built first
+  size_t firstCommit = SIZE_MAX;        // the first event that cannot be taken back
+  bool stopsAfterCommit = false;        // it may stop behind firstCommit
+  std::vector<size_t> diesAt;           // by ValueId: event before which the program let go of it
   std::vector<std::pair<common::ValueId, size_t>> inputs;  // value, index in wanted
   std::vector<common::ObjectId> named;                     // weakly held objects of recipes
   std::vector<std::vector<uint32_t>> uses;  // events that use a value, ascending, by ValueId

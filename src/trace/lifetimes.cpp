@@ -75,7 +75,7 @@ Provenance::Life Recorder::lifeAt(common::SourceId source) const {
 
 void Recorder::endResults() {
   endOperands();
-  if (!provenance_.hasMortals()) return;
+  if (provenance_.mortals().empty()) return;
   while (Ref ended = provenance_.takeEnded()) {
     kept_.erase(ended.get());
     described_.ids.erase(ended.get());
@@ -83,6 +83,38 @@ void Recorder::endResults() {
     if (active_ && endIsSeen(ended.get(), own))
       refuse("ended_result", Py_TYPE(ended.get())->tp_name);
   }
+}
+
+Recorder::Holds Recorder::holdsOnBuilt() const {
+  Holds holds;
+  for (const Ref& held : provenance_.mortals()) {
+    PyObject* object = held.get();
+    SourceId source = provenance_.find(object);
+    if (recording_->trace.sources[source.index()].step != ir::StepKind::Built) continue;
+    Py_ssize_t count = Py_REFCNT(object);
+    if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
+      auto* list = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
+      count += _PyWeakref_GetWeakrefCount(*list);
+    }
+    holds.emplace_back(object, count);
+  }
+  return holds;
+}
+
+// A call of which nothing is known. A replay that stops behind it is followed by the program, whose
+// objects are others than those that the call was given: so it must not keep them.
+PyObject* Recorder::callWatched(const Invoke& invoke) {
+  const Holds before = holdsOnBuilt();
+  Ref result = Ref::steal(callApart(invoke));
+  if (!result || before.empty()) return result.release();
+  std::unordered_map<PyObject*, Py_ssize_t> now;
+  for (const auto& [object, count] : holdsOnBuilt()) now[object] = count;
+  for (const auto& [object, count] : before)
+    if (now[object] > count) {
+      refuse("kept_by_call", Py_TYPE(object)->tp_name);
+      break;
+    }
+  return result.release();
 }
 
 // The end of the object, or of what it holds, as far as containers and instances of classes in

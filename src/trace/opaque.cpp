@@ -148,7 +148,7 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
     std::swap(outer, described_);
   }
   if (!active_) return callAfterRefusal(invoke);
-  Ref result = Ref::steal(callApart(invoke));
+  Ref result = Ref::steal(kind == OpaqueKind::Unknown ? callWatched(invoke) : callApart(invoke));
   if (!result) {
     // In the replay that is followed.
     if (Ref missed = cpython::takeMissedResult()) {

@@ -35,7 +35,7 @@ class Provenance {
   }
   enum class Life { Recording, Call };  // Call: the object was born in the call and may end in it
   void remember(PyObject* object, common::SourceId source, Life life = Life::Recording);
-  bool hasMortals() const { return !mortal_.empty(); }
+  const std::vector<cpython::Ref>& mortals() const { return mortal_; }
   // After a refusal; the addresses mean nothing any more.
   void letObjectsGo() {
     std::vector<cpython::Ref> mortal, alive;  // their ends may run code that comes here again

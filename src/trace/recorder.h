@@ -241,6 +241,10 @@ class Recorder final : public Operations, public aten::OpSink {
 
   // --- lifetimes.cpp
   Provenance::Life lifeAt(common::SourceId source) const;
+  // The objects made in the call that calls have been given, with how often they are held.
+  using Holds = std::vector<std::pair<PyObject*, Py_ssize_t>>;
+  Holds holdsOnBuilt() const;
+  PyObject* callWatched(const Invoke& invoke);
   void endResults();
   bool endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const;
   void endOperands();

@@ -3,6 +3,7 @@
 import array
 import functools
 import io
+import os
 import pickle
 import subprocess
 import sys
@@ -129,6 +130,34 @@ def test_a_plan_is_built_in_linear_time() -> None:
         glowplug.compile(reverse)(torch.ones(2), array.array("i", range(size)))
         took.append(time.process_time() - start)
     assert took[1] < 0.5 or took[1] < 20 * took[0]
+
+
+MANY_CALLS = """
+import json, torch, glowplug
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+@glowplug.compile
+def f(x):
+    for i in range(6000):
+        last = json.loads(str(i))
+    return x + 1, last
+x = torch.ones(2)
+f(x)
+glowplug.reset()
+before = resident()
+assert f(x)[1] == 5999 and f(x)[1] == 5999
+assert glowplug.counters()["stats"]["replays"] == 1
+print((resident() - before) >> 20)
+"""
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="asks Linux")
+def test_memory_of_a_plan_with_many_calls() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANY_CALLS], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 100  # megabytes; 500 where it grows with the square
 
 
 DEEP = """
