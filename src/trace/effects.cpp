@@ -50,10 +50,9 @@ void Recorder::emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> 
   event.effect = kind;
   PyObject* const* at = operands.begin();
   bool slice = kind == ir::EffectKind::SetItem && PySlice_Check(at[1]);
-  PendingEffect pending{trace().events.size(), {}};
+  PendingEffect pending{0, {}};
   for (PyObject* operand : operands) addOperand(event, pending, operand, slice && operand == at[2]);
-  emit(std::move(event));
-  addPending(std::move(pending));
+  emitEffect(std::move(event), std::move(pending));
 }
 
 // copied: the effect takes over what the operand holds now, whatever becomes of the operand.
@@ -96,6 +95,7 @@ Recorder::PendingEffect Recorder::describeEffect(ir::Event& event, PyObject* cal
 void Recorder::emitEffect(ir::Event event, PendingEffect pending) {
   provenance_.forgetReads();
   if (!active_) return;
+  // Looking at a tensor may have made an event of what was done to it.
   pending.event = trace().events.size();
   emit(std::move(event));
   addPending(std::move(pending));

@@ -277,7 +277,9 @@ PyObject* FrameLoop::delegate() {
 
 PyObject* FrameLoop::run(bool throwing) {
   if (!running_.enter()) return nullptr;
-  e_.operations.enterFrame(frame_, frame_.isGenerator() && !running_.firstResumption());
+  // What is thrown into a generator that has not begun leaves it at once.
+  const bool resumed = throwing || (frame_.isGenerator() && !running_.firstResumption());
+  e_.operations.enterFrame(frame_, resumed);
   raisedAt_ = frame_.instruction();
   Flow flow = throwing ? Flow::Error : step();
   while ((flow == Flow::Error || flow == Flow::Unwind) && unwind(flow))

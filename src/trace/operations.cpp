@@ -163,6 +163,11 @@ PyObject* Operations::binary(int op, PyObject* left, PyObject* right) {
 }
 
 PyObject* Operations::compare(int op, PyObject* left, PyObject* right) {
+  // As CPython's specialised instructions do, which take no level of recursion for it.
+  PyTypeObject* type = Py_TYPE(left);
+  if (type == Py_TYPE(right) &&
+      (type == &PyUnicode_Type || type == &PyLong_Type || type == &PyFloat_Type))
+    return type->tp_richcompare(left, right, op);
   return PyObject_RichCompare(left, right, op);
 }
 

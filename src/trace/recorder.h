@@ -159,7 +159,8 @@ class Recorder final : public Operations, public aten::OpSink {
   common::ObjectId objectId(PyObject* value);
   common::SourceId child(common::SourceId parent, ir::StepKind step, PyObject* key);
   common::SourceId child(common::SourceId parent, ir::StepKind step, int64_t index = 0);
-  common::SourceId pinned(PyObject* object);
+  common::SourceId pinned(PyObject* object,
+                          Provenance::Life life = Provenance::Life::Recording);
   void guard(ir::PredicateKind kind, common::SourceId source, PyObject* object = nullptr);
   void guardLength(common::SourceId source, Py_ssize_t length);
   void guardOther(ir::PredicateKind kind, common::SourceId source, common::SourceId other);

@@ -23,11 +23,11 @@ SourceId Recorder::child(SourceId parent, StepKind step, int64_t index) {
   return provenance_.intern(trace(), {step, parent, ObjectId(), index, epoch_});
 }
 
-SourceId Recorder::pinned(PyObject* value) {
+SourceId Recorder::pinned(PyObject* value, Provenance::Life life) {
   SourceId known = provenance_.find(value);
   if (known.valid()) return known;
   SourceId source = provenance_.intern(trace(), {StepKind::Pinned, SourceId(), objectId(value), 0});
-  provenance_.remember(value, source);
+  provenance_.remember(value, source, life);
   return source;
 }
 
@@ -83,7 +83,7 @@ void Recorder::noteLoad(SourceId source, PyObject* value) {
   if (aten::isTensor(value)) return noteTensor(source, value);
   if (isPinnable(value)) {
     guard(PredicateKind::IdentityIs, source, value);
-    pinned(value);
+    pinned(value, lifeAt(source));
     return;
   }
   SourceId known = provenance_.find(value);
