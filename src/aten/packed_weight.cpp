@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "aten/packed_weight_impl.h"
+#include "common/log.h"
 
 namespace glowplug::aten {
 namespace {
@@ -37,15 +38,25 @@ Made normed(const std::vector<at::Tensor>& sources, const ConvolutionPacking& ho
   const at::Tensor scale = gamma / (sources[2].to(at::kDouble) + how.epsilon).sqrt();
   const at::Tensor weight = sources[0] * scale.to(at::kFloat).view({-1, 1, 1, 1});
   const at::Tensor shift = beta + (bias - sources[1].to(at::kDouble)) * scale;
-  return {weight, shift.to(at::kFloat)};
+  return {weight, shift.to(at::kFloat), nullptr};
 }
 
 Made packConvolution(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
-  Made made{sources[0], at::Tensor()};
+  Made made{sources[0], at::Tensor(), nullptr};
   if (how.normed) made = normed(sources, how);
-  made.first = operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
-                   .call(made.first.contiguous(), how.padding, how.stride, how.dilation, how.groups,
-                         at::IntArrayRef(how.inputSizes));
+  const at::Tensor weight = made.weight.contiguous();
+  if (how.prepared && keepsPrimitives()) {
+    try {
+      made.primitive = std::make_shared<ConvolutionPrimitive>(weight, made.bias, how);
+      made.weight = at::Tensor();
+      return made;
+    } catch (const std::runtime_error& error) {
+      common::log(common::Channel::Native, "torch's operator convolves: {}", error.what());
+    }
+  }
+  made.weight = operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
+                    .call(weight, how.padding, how.stride, how.dilation, how.groups,
+                          at::IntArrayRef(how.inputSizes));
   return made;
 }
 
@@ -53,7 +64,7 @@ Made packLinear(const std::vector<at::Tensor>& sources, const LinearPacking& how
   const at::Tensor weight = how.transposed ? sources[0].t() : sources[0];
   return {operatorNamed<ReorderLinear>("mkldnn::_reorder_linear_weight")
               .call(weight.contiguous(), how.rows),
-          at::Tensor()};
+          at::Tensor(), nullptr};
 }
 
 // Whether writes to a tensor can be noticed; Later if not just now.
@@ -86,6 +97,8 @@ std::vector<WeightState> statesOf(const std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+bool keepsPrimitives() { return onednn::functions() != nullptr; }
 
 KnownTensor::KnownTensor(PyObject* tensor) {
   const at::Tensor& unpacked = THPVariable_Unpack(tensor);
@@ -154,8 +167,8 @@ Packing PackedWeight::Impl::pack() {
   Made made = make(detached);
   if (statesOf(tensors) != before) return Packing::Later;
   if (dirty->load() != HandedOut::Nothing) return Packing::Later;
-  auto out = std::make_shared<Packed>(std::move(made.first), std::move(made.second), before,
-                                      std::move(contents));
+  auto out = std::make_shared<Packed>(std::move(made.weight), std::move(made.bias),
+                                      std::move(made.primitive), before, std::move(contents));
   for (const at::Tensor& tensor : tensors) {
     out->storages.push_back(tensor.storage().getWeakStorageImpl());
   }

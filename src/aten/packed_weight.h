@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 // A weight in the layout that oneDNN multiplies by fastest, and whether what it was made of is
@@ -69,9 +70,17 @@ struct ConvolutionPacking {
   // mean, running variance, and bias, gamma and beta as far as they are there.
   bool normed = false, hasBias = false, hasGamma = false, hasBeta = false;
   double epsilon = 0;
+  // What the call adds to the result and does with it; oneDNN may choose the layout by it.
+  bool biased = false, adds = false;
+  std::string activation = "none", algorithm;
+  bool prepared = false;  // a primitive is kept, where torch's library lets us
 
   bool operator==(const ConvolutionPacking&) const = default;
 };
+
+// Whether torch's library shows oneDNN's functions, so that primitives can be kept. The first call
+// takes some milliseconds.
+bool keepsPrimitives();
 
 class PackedWeight {
  public:

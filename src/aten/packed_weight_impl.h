@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 
+#include "aten/convolution_primitive.h"
 #include "aten/packed_weight.h"
 #include "aten/torch.h"
 #include "aten/unversioned.h"
@@ -31,8 +32,9 @@ struct KnownTensor::Impl {
 };
 
 struct Packed {
-  at::Tensor weight;  // oneDNN's layout
+  at::Tensor weight;  // oneDNN's layout; undefined where a primitive has it
   at::Tensor bias;    // undefined where it is not part of the packing
+  std::shared_ptr<const ConvolutionPrimitive> primitive;  // may be null
   std::vector<WeightState> states;
   // What sources from `Impl::firstHidden` to `Impl::endHidden` contained.
   std::vector<at::Tensor> contents;
@@ -42,7 +44,10 @@ struct Packed {
 
 struct PackedWeight::Impl {
   using Sources = c10::SmallVector<const c10::TensorImpl*, 6>;
-  using Made = std::pair<at::Tensor, at::Tensor>;  // weight and bias
+  struct Made {
+    at::Tensor weight, bias;
+    std::shared_ptr<const ConvolutionPrimitive> primitive;
+  };
 
   KnownTensors sources;
   // Running statistics are written by batch norms in training without moving the version on, so

@@ -128,9 +128,10 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
     : name_(std::move(name)), slot_(plan.nativeSlot()), again_(before != nullptr) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {
-      {options.noop, "noop"},     {options.dce, "dce"},
-      {options.layout, "layout"}, {options.convolutions, "convolutions"},
-      {options.fuse, "fuse"},     {options.cse, "cse"}};
+      {options.noop, "noop"},       {options.dce, "dce"},
+      {options.layout, "layout"},   {options.convolutions, "convolutions"},
+      {options.prepare, "prepare"}, {options.fuse, "fuse"},
+      {options.cse, "cse"}};
   for (const auto& [on, pass] : switches) {
     if (!on) without_.push_back(pass);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/native_draft.h"
+#include "insight/counters.h"
 #include "opt/convolution.h"
 #include "opt/linear.h"
 
@@ -28,6 +29,12 @@ aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convoluti
   out.hasGamma = found.gamma.valid();
   out.hasBeta = found.beta.valid();
   out.epsilon = found.epsilon;
+  out.biased = found.normed || found.bias.valid();
+  out.adds = found.other.valid();
+  const bool within = found.activation != "relu" && found.activation != "hardtanh";
+  if (within) out.activation = found.activation;
+  out.algorithm = found.algorithm;
+  out.prepared = found.prepared;
   return out;
 }
 
@@ -125,6 +132,9 @@ void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
     if (packed->possible() == aten::Packing::Never) {
       unpack(graph, found);
       continue;
+    }
+    if (found.prepared && !aten::keepsPrimitives()) {
+      insight::counters().addNative(Reason::native_library);
     }
     aten::ConvolutionCall call = callOf(graph, found);
     call.packed = std::move(packed);

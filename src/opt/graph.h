@@ -82,6 +82,7 @@ struct Convolution {
   std::vector<double> scalars;
   std::string algorithm;
   ValueId result;
+  bool prepared = false;  // with a primitive that is kept
 
   // Weight first; what the packed weight and bias are made of.
   std::vector<ValueId> sources() const;

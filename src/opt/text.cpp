@@ -123,6 +123,7 @@ std::string lineOf(const Convolution& convolution) {
   if (convolution.other.valid()) out += fmt::format(" + %{}", convolution.other.value);
   if (convolution.activation != "none") out += " " + convolution.activation;
   for (const double scalar : convolution.scalars) out += fmt::format(" {}", scalar);
+  if (convolution.prepared) out += " prepared";
   return out + fmt::format(" -> %{}", convolution.result.value);
 }
 

@@ -83,9 +83,10 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
     EXPECT_EQ(options.set(option.name, std::to_string(option.value)), "");
     EXPECT_EQ(options, Options());
   }
-  EXPECT_EQ(names, (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit",
-                                          "verify", "verify_digits", "native", "noop", "dce",
-                                          "convolutions", "layout", "fuse", "cse", "freeze"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit", "verify",
+                                   "verify_digits", "native", "noop", "dce", "convolutions",
+                                   "layout", "prepare", "fuse", "cse", "freeze"}));
 }
 
 TEST(OptionTable, SetFromText) {
