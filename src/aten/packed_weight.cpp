@@ -107,14 +107,18 @@ KnownTensor::KnownTensor(PyObject* tensor) {
 }
 KnownTensor::~KnownTensor() = default;
 
-PackedWeight::PackedWeight(std::shared_ptr<const KnownTensor> weight, LinearPacking how)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->sources = {std::move(weight)};
-  impl_->make = [how](const std::vector<at::Tensor>& sources) { return packLinear(sources, how); };
-}
-PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how)
+PackedWeight::PackedWeight(KnownTensors sources, LinearPacking how,
+                           std::shared_ptr<PackedBytes> budget)
     : impl_(std::make_unique<Impl>()) {
   impl_->sources = std::move(sources);
+  impl_->budget = std::move(budget);
+  impl_->make = [how](const std::vector<at::Tensor>& sources) { return packLinear(sources, how); };
+}
+PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how,
+                           std::shared_ptr<PackedBytes> budget)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->sources = std::move(sources);
+  impl_->budget = std::move(budget);
   if (how.normed) {
     impl_->firstHidden = 1;
     impl_->endHidden = 3;
@@ -154,6 +158,13 @@ Packing PackedWeight::Impl::pack() {
   const auto earlier = packed.load();
   if (earlier && earlier->states == before && dirty->load() == HandedOut::Nothing)
     return Packing::Done;
+  // Of the earlier weight nothing is left but what other calls still use.
+  packed.store(nullptr);
+  auto share = budget->take(tensors[0].nbytes());
+  if (!share) {
+    refused.store(true, std::memory_order_relaxed);
+    return Packing::Never;
+  }
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> detached;
@@ -168,7 +179,8 @@ Packing PackedWeight::Impl::pack() {
   if (statesOf(tensors) != before) return Packing::Later;
   if (dirty->load() != HandedOut::Nothing) return Packing::Later;
   auto out = std::make_shared<Packed>(std::move(made.weight), std::move(made.bias),
-                                      std::move(made.primitive), before, std::move(contents));
+                                      std::move(made.primitive), before, std::move(contents),
+                                      std::move(share));
   for (const at::Tensor& tensor : tensors) {
     out->storages.push_back(tensor.storage().getWeakStorageImpl());
   }
@@ -181,6 +193,7 @@ std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now, Pa
   for (size_t i = 0; i < sources.size(); ++i) {
     if (now[i] != sources[i]->impl().address) return nullptr;
   }
+  if (C10_UNLIKELY(refused.load(std::memory_order_relaxed))) return nullptr;
   bool same = made && dirty->load() == HandedOut::Nothing;
   for (size_t i = 0; same && i < sources.size(); ++i) {
     same = made->states[i] == WeightState(*now[i]);
@@ -218,33 +231,6 @@ std::shared_ptr<const Packed> PackedWeight::Impl::changed(const Sources& now) {
   if (pack() != Packing::Done) return nullptr;
   ++repacks;
   return packed.load();
-}
-
-struct PackedConvolutions::Impl {
-  struct Entry {
-    std::vector<const c10::TensorImpl*> addresses;
-    KnownTensors sources;
-    ConvolutionPacking how;
-    std::shared_ptr<PackedWeight> packed;
-  };
-  std::mutex lock;
-  std::vector<Entry> entries;
-};
-
-PackedConvolutions::PackedConvolutions() : impl_(std::make_unique<Impl>()) {}
-PackedConvolutions::~PackedConvolutions() = default;
-
-std::shared_ptr<PackedWeight> PackedConvolutions::get(const KnownTensors& sources,
-                                                      const ConvolutionPacking& how) {
-  std::vector<const c10::TensorImpl*> addresses;
-  for (const auto& source : sources) addresses.push_back(source->impl().address);
-  const std::lock_guard held(impl_->lock);
-  for (const Impl::Entry& entry : impl_->entries) {
-    if (entry.addresses == addresses && entry.how == how) return entry.packed;
-  }
-  auto made = std::make_shared<PackedWeight>(sources, how);
-  impl_->entries.push_back({std::move(addresses), sources, how, made});
-  return made;
 }
 
 }  // namespace glowplug::aten

@@ -39,7 +39,7 @@ class PackingTime {
 enum class Packing : uint8_t {
   Done,
   Later,  // it is written or held by others now; calls try again
-  Never,  // its writers cannot be noticed
+  Never,  // its writers cannot be noticed, or the limit is reached
 };
 
 // A tensor that does not live for this.
@@ -61,6 +61,9 @@ using KnownTensors = std::vector<std::shared_ptr<const KnownTensor>>;
 struct LinearPacking {
   bool transposed = false;  // the weight is [in, out]
   int64_t rows = 0;         // of the left operand to expect
+
+  // Products with other numbers of rows may have it too.
+  bool operator==(const LinearPacking& other) const { return transposed == other.transposed; }
 };
 
 struct ConvolutionPacking {
@@ -82,10 +85,12 @@ struct ConvolutionPacking {
 // takes some milliseconds.
 bool keepsPrimitives();
 
+class PackedBytes;
+
 class PackedWeight {
  public:
-  PackedWeight(std::shared_ptr<const KnownTensor> weight, LinearPacking how);
-  PackedWeight(KnownTensors sources, ConvolutionPacking how);
+  PackedWeight(KnownTensors sources, LinearPacking how, std::shared_ptr<PackedBytes> budget);
+  PackedWeight(KnownTensors sources, ConvolutionPacking how, std::shared_ptr<PackedBytes> budget);
   ~PackedWeight();
   PackedWeight(const PackedWeight&) = delete;
   PackedWeight& operator=(const PackedWeight&) = delete;
@@ -100,16 +105,25 @@ class PackedWeight {
   std::unique_ptr<Impl> impl_;
 };
 
-// Packed weights of convolutions of one recording: what is equal is packed once. Any thread.
-class PackedConvolutions {
+// Packed weights of one entry: what is equal is packed once, as long as a recording has it, and all
+// together take no more than `limit` bytes. Any thread.
+class PackedWeights {
  public:
-  PackedConvolutions();
-  ~PackedConvolutions();
+  explicit PackedWeights(uint64_t limit);
+  ~PackedWeights();
+  std::shared_ptr<PackedWeight> get(const KnownTensors& sources, const LinearPacking& how);
   std::shared_ptr<PackedWeight> get(const KnownTensors& sources, const ConvolutionPacking& how);
 
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+struct PackedCounts {
+  uint64_t bytes = 0;    // now, of all entries
+  uint64_t refused = 0;  // weights that were not packed because the limit was reached
+};
+PackedCounts packedCounts();
+void resetPackedCounts();
 
 }  // namespace glowplug::aten

@@ -31,6 +31,19 @@ struct KnownTensor::Impl {
   const c10::TensorImpl* address;
 };
 
+// How much of a limit is used. Any thread.
+class PackedBytes : public std::enable_shared_from_this<PackedBytes> {
+ public:
+  explicit PackedBytes(uint64_t limit) : limit_(limit) {}
+
+  // Given back when the share is let go of. Null, and counted, if there is not as much left.
+  std::shared_ptr<const void> take(uint64_t bytes);
+
+ private:
+  const uint64_t limit_;
+  std::atomic<uint64_t> used_{0};
+};
+
 struct Packed {
   at::Tensor weight;  // oneDNN's layout; undefined where a primitive has it
   at::Tensor bias;    // undefined where it is not part of the packing
@@ -38,6 +51,7 @@ struct Packed {
   std::vector<WeightState> states;
   // What sources from `Impl::firstHidden` to `Impl::endHidden` contained.
   std::vector<at::Tensor> contents;
+  std::shared_ptr<const void> share;  // of the limit
   // Keep the storages' addresses from being used again.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
 };
@@ -50,6 +64,7 @@ struct PackedWeight::Impl {
   };
 
   KnownTensors sources;
+  std::shared_ptr<PackedBytes> budget;
   // Running statistics are written by batch norms in training without moving the version on, so
   // their contents are compared: they are small.
   size_t firstHidden = 0, endHidden = 0;
@@ -64,7 +79,8 @@ struct PackedWeight::Impl {
   std::optional<std::vector<WeightState>> seen;
   int repacks = 0;
 
-  std::atomic<bool> waiting{true};  // for the first packing
+  std::atomic<bool> waiting{true};   // for the first packing
+  std::atomic<bool> refused{false};  // the limit was reached
 
   // What is packed while `now` are the tensors that it was made of; otherwise null. It is packed
   // when there is time for it. What has changed, and stayed the same from one call to the next, is

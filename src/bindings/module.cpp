@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include "aten/packed_weight.h"
 #include "aten/unversioned.h"
 #include "bindings/entry_object.h"
 #include "bindings/evaluate.h"
@@ -50,6 +51,11 @@ PyObject* counters(PyObject*, PyObject*) {
   dict.set("graph_break", tallyDict(snapshot.graphBreak));
   dict.set("recompiles", tallyDict(snapshot.recompiles));
   dict.set("refusals", tallyDict(snapshot.refusals));
+  const aten::PackedCounts packed = aten::packedCounts();
+  snapshot.native["packed_weight_bytes"] = packed.bytes;
+  if (packed.refused > 0) {
+    snapshot.native[common::info(common::Reason::native_budget).id] = packed.refused;
+  }
   dict.set("native", tallyDict(snapshot.native));
   dict.set("cache", cacheDict());
   return dict.take().release();
@@ -59,6 +65,7 @@ PyObject* reset(PyObject*, PyObject*) {
   bindings::resetAllEntries();
   engine::cancelJobs();
   insight::counters().reset();
+  aten::resetPackedCounts();
   engine::KernelLibrary::shared().disk().resetCounts();
   engine::resetPhaseTimes();
   Py_RETURN_NONE;

@@ -506,8 +506,12 @@ void Entry::compileNative(CompiledTrace& trace, const guard::Call& call) {
     const int32_t index = trace.plan->inputIndex(value);
     return known && index >= 0 ? fetched[static_cast<size_t>(index)].get() : nullptr;
   };
+  if (!packedWeights_) {
+    packedWeights_ = std::make_shared<aten::PackedWeights>(
+        static_cast<uint64_t>(options_.packedWeightsMb) << 20);
+  }
   trace.native = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_,
-                                             tensorOf, trace.native.get());
+                                             tensorOf, trace.native.get(), packedWeights_);
   enqueue(trace.native);
   addPhaseTime("graph", static_cast<double>(now() - start) * 1e-9);
 }

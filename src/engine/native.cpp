@@ -124,7 +124,7 @@ void warmUpNative() {
 
 NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
                      const common::Options& options, const TensorOf& tensorOf,
-                     const NativeJob* before)
+                     const NativeJob* before, std::shared_ptr<aten::PackedWeights> weights)
     : name_(std::move(name)), slot_(plan.nativeSlot()), again_(before != nullptr) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {
@@ -139,7 +139,7 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
       std::any_of(trace.events.begin(), trace.events.end(), [&](const ir::Event& event) {
         return event.kind == ir::EventKind::Op && recording.ops.isOwn(event.op);
       });
-  convolutions_ = before ? before->convolutions_ : std::make_shared<aten::PackedConvolutions>();
+  packed_ = before ? before->packed_ : std::make_shared<HeldWeights>(std::move(weights));
   if (before) weights_ = before->weights_;
   if (before) tensors_ = before->tensors_;
   for (size_t s = 0; s < plan.segments().size(); ++s) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,16 @@ struct NativeReport {
   uint64_t mismatches = 0;
 };
 
+// The packed weights of an entry, and those of them that one plan needs. Any thread.
+struct HeldWeights {
+  const std::shared_ptr<aten::PackedWeights> weights;
+  std::mutex lock;
+  std::vector<std::shared_ptr<aten::PackedWeight>> held;
+
+  explicit HeldWeights(std::shared_ptr<aten::PackedWeights> of) : weights(std::move(of)) {}
+  void hold(std::shared_ptr<aten::PackedWeight> weight);
+};
+
 class NativeJob final : public Job, public std::enable_shared_from_this<NativeJob> {
  public:
   // The tensor that a value is from the start, borrowed; null if it is not known.
@@ -40,7 +51,8 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
 
   // With the GIL. `before`: an earlier job of the plan, whose packed weights are taken over.
   NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
-            const common::Options& options, const TensorOf& tensorOf, const NativeJob* before);
+            const common::Options& options, const TensorOf& tensorOf, const NativeJob* before,
+            std::shared_ptr<aten::PackedWeights> weights);
 
   void run() override;
   // What has no code yet goes before what has some; then that which was called last.
@@ -75,7 +87,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   std::vector<std::string_view> without_;
   std::map<common::ValueId, std::shared_ptr<const aten::KnownTensor>> tensors_;  // maybe weights
   std::map<size_t, std::shared_ptr<aten::PackedWeight>> weights_;  // by event of the linear layer
-  std::shared_ptr<aten::PackedConvolutions> convolutions_;
+  std::shared_ptr<HeldWeights> packed_;                            // of all jobs of the plan
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   common::SharedSlot<const NativeReport> report_;

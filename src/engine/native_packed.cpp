@@ -72,6 +72,12 @@ void unpack(opt::Graph& graph, const opt::Convolution& found) {
 
 }  // namespace
 
+void HeldWeights::hold(std::shared_ptr<aten::PackedWeight> weight) {
+  const std::lock_guard guard(lock);
+  const bool again = std::find(held.begin(), held.end(), weight) != held.end();
+  if (!again) held.push_back(std::move(weight));
+}
+
 void NativeJob::findWeights(opt::Graph& graph, const TensorOf& tensorOf) {
   for (const opt::Node& node : graph.nodes) {
     const auto remember = [&](ValueId id) {
@@ -86,8 +92,8 @@ void NativeJob::findWeights(opt::Graph& graph, const TensorOf& tensorOf) {
     remember(linear->weight);
     const auto weight = tensors_.find(linear->weight);
     if (weight == tensors_.end()) continue;
-    weights_[node.event] = std::make_shared<aten::PackedWeight>(
-        weight->second, aten::LinearPacking{linear->transposed, linear->rows});
+    weights_[node.event] = packed_->weights->get(
+        {weight->second}, aten::LinearPacking{linear->transposed, linear->rows});
   }
 }
 
@@ -128,7 +134,8 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
 void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
   graph.relaid.resize(graph.types.size());
   for (const opt::Convolution& found : graph.convolutions) {
-    auto packed = convolutions_->get(known(found.sources()), packingOf(graph, found));
+    auto packed = packed_->weights->get(known(found.sources()), packingOf(graph, found));
+    packed_->hold(packed);
     if (packed->possible() == aten::Packing::Never) {
       unpack(graph, found);
       continue;

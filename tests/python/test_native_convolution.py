@@ -472,7 +472,9 @@ def test_onednn_switched_off_is_eagers(x):
         assert torch.equal(fast(x), module(x))
 
 
-@pytest.mark.parametrize("name", ["freeze", "convolutions", "layout", "prepare", "fuse", "noop", "dce"])
+@pytest.mark.parametrize(
+    "name", ["freeze", "convolutions", "layout", "prepare", "fuse", "noop", "dce"]
+)
 def test_passes_are_switched_off_by_name(name, x):
     ready(Block(), x, **{name: False})
 

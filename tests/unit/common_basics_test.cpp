@@ -86,7 +86,8 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
   EXPECT_EQ(names,
             (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit", "verify",
                                    "verify_digits", "native", "noop", "dce", "convolutions",
-                                   "layout", "prepare", "fuse", "cse", "freeze"}));
+                                   "layout", "prepare", "fuse", "cse", "freeze",
+                                   "packed_weights_mb"}));
 }
 
 TEST(OptionTable, SetFromText) {
