@@ -49,9 +49,10 @@ struct LinearCall {
   size_t event = 0;
   KernelTensor x, weight;
   std::optional<KernelTensor> bias;
+  bool transposed = false;  // the weight is [in, out]
   common::ValueId result;
   std::shared_ptr<const PackedWeight> packed;
-  // How often the operator ran instead.
+  // How often the weight was not the packed one, or the operator ran instead.
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 

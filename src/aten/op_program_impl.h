@@ -126,6 +126,9 @@ struct OpProgram::Impl {
   // linear_step.cpp
   void compileLinears();
   static bool usesOneDnn(at::Float32Op op);  // in float32, not rounded to less
+  template <class Run>
+  bool unpacked(const PackedWeight& weight, std::atomic<uint64_t>& mismatches, double share,
+                const Run& run) const;
   bool runUnpacked(std::span<const Step> plain, const PackedWeight& weight,
                    std::atomic<uint64_t>& mismatches, torch::jit::Stack& stack,
                    std::vector<c10::IValue>& slots) const;

@@ -22,14 +22,16 @@ namespace glowplug::aten {
 
 // Who calls packs, in the place of the first call's operator: a page of fresh memory costs more
 // than the copy, and a thread that packed beside the program's own would hold those up by as much.
-// So that no call stalls, packing takes a few milliseconds at first, and then twice the time that
-// the operators took whose weights were not packed yet. Any thread.
+// So that no call stalls, packing takes a few milliseconds at first, and then as long as what ran
+// without packed weights has earned it. Any thread.
 class PackingTime {
  public:
   using Duration = std::chrono::nanoseconds;
 
   bool any() const { return left_.load(std::memory_order_relaxed) > 0; }
-  void earn(Duration plain) { left_.fetch_add(plain.count() * 2, std::memory_order_relaxed); }
+  void earn(std::chrono::duration<double, std::nano> time) {
+    left_.fetch_add(static_cast<int64_t>(time.count()), std::memory_order_relaxed);
+  }
   void spend(Duration packing) { left_.fetch_sub(packing.count(), std::memory_order_relaxed); }
 
  private:

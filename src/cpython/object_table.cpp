@@ -71,6 +71,11 @@ PyObject* ObjectTable::get(common::ObjectId id) const {
   return object == Py_None ? nullptr : object;
 }
 
+bool ObjectTable::holdsWeakly(PyObject* object) const {
+  auto known = ids_.find(object);
+  return known != ids_.end() && isWeak(known->second) && get(known->second) == object;
+}
+
 bool ObjectTable::isWeak(common::ObjectId id) const { return entries_.at(id.index()).weak; }
 
 std::string ObjectTable::describe(PyObject* object) {

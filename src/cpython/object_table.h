@@ -20,6 +20,8 @@ class ObjectTable {
   // Borrowed; nullptr when a weakly held object has died.
   PyObject* get(common::ObjectId id) const;
   bool isWeak(common::ObjectId id) const;
+  // The object has an id, and a weak reference of the table's is one of its.
+  bool holdsWeakly(PyObject* object) const;
   // Short text for printing: repr of values, qualified names of functions, classes and modules.
   static std::string describe(PyObject* object);
   size_t size() const { return entries_.size(); }

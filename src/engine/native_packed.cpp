@@ -122,6 +122,7 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
     call.x = kernelTensor(graph, linear->x);
     call.weight = kernelTensor(graph, linear->weight);
     call.bias = tensorIf(graph, linear->bias);
+    call.transposed = linear->transposed;
     call.result = node.results[0];
     call.packed = weight->second;
     call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);

@@ -80,6 +80,7 @@ struct Context final : RecipeInputs, guard::LateObjects {
   PyObject* value(common::ValueId id) override;
   PyObject* source(common::SourceId id) override;
   PyObject* result(common::ValueId id) const override;
+  cpython::Ref takeResult(common::ValueId id);  // the context holds it no longer
   PyObject* built(common::RecipeId id) const override;
   cpython::Ref build(common::RecipeId id);
 

@@ -68,9 +68,10 @@ PyObject* Rerun::takeOpaque() {
                        impl_->operators.tensor(event.results[i]));
     return tuple.release();
   }
-  PyObject* result = impl_->context.result(event.results[0]);
+  // The program's own from here on, and its end is the program's to decide.
+  Ref result = impl_->context.takeResult(event.results[0]);
   if (!result) PyErr_SetString(PyExc_SystemError, "glowplug: the result of a call is gone");
-  return Py_XNewRef(result);
+  return result.release();
 }
 
 PyObject* Rerun::built(common::RecipeId id) const {

@@ -73,6 +73,11 @@ PyObject* Context::result(ValueId id) const {
   return object == objects.end() ? nullptr : object->second.get();
 }
 
+Ref Context::takeResult(ValueId id) {
+  auto node = objects.extract(id.value);
+  return node ? std::move(node.mapped()) : Ref();
+}
+
 PyObject* Context::built(common::RecipeId id) const { return memo[id.index()].get(); }
 
 Ref Context::build(common::RecipeId id) {

@@ -73,6 +73,7 @@ void Recorder::noteTensorResult(PyObject* result, PyObject* callee) {
 
 PyObject* Recorder::call(PyObject* callee, PyObject* const* args, size_t nargsf,
                          PyObject* kwnames) {
+  if (!active_) letResultsGo();
   if (!active_ && !follow_ && !stopping_) return Operations::call(callee, args, nargsf, kwnames);
   Arguments arguments{args, static_cast<size_t>(PyVectorcall_NARGS(nargsf)), kwnames};
   PyObject* result =
@@ -92,6 +93,7 @@ void Recorder::noteClass(PyObject* callee, PyObject* result) {
 }
 
 PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
+  if (!active_) letResultsGo();
   if (!active_ && !follow_ && !stopping_) return Operations::callEx(callee, tuple, dict);
   readAll(tuple);
   if (dict) readAll(dict);
@@ -113,6 +115,7 @@ PyObject* Recorder::callEx(PyObject* callee, PyObject* tuple, PyObject* dict) {
 }
 
 PyObject* Recorder::dispatch(PyObject* callee, const Arguments& args, const Invoke& invoke) {
+  if (active_) endResults();
   if (!active_) return callAfterRefusal(invoke);
   if (PyFunction_Check(callee)) {
     switch (pythonCalleeModel(callee)) {

@@ -54,6 +54,13 @@ bool isForeignType(PyTypeObject* type) {
   return !isKnownBase(type);
 }
 
+bool keepsToItself(PyTypeObject* type) {
+  constexpr std::array<std::string_view, 3> kModules = {"numpy.", "datetime.", "decimal."};
+  std::string_view name = type->tp_name;
+  return std::any_of(kModules.begin(), kModules.end(),
+                     [&](std::string_view module) { return name.starts_with(module); });
+}
+
 bool isForeign(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   // What nearly all objects are.

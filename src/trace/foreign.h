@@ -10,6 +10,9 @@ namespace glowplug::trace {
 bool isForeign(PyObject* object);
 bool isForeignType(PyTypeObject* type);
 
+// Classes in C whose objects keep to themselves: arrays and numbers of numpy, dates, decimals.
+bool keepsToItself(PyTypeObject* type);
+
 // A class made by a `class` statement.
 bool isPythonClass(PyTypeObject* type);
 

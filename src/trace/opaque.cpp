@@ -68,13 +68,16 @@ bool adopt(PyObject* made, PyObject* replayed) {
 // from outside from here on.
 bool Recorder::escape() {
   std::vector<std::pair<PyObject*, RecipeId>> made;
-  for (const auto& [object, id] : recipes_)
+  for (const auto& [object, id] : described_.ids)
     if (isMutable(trace().recipes[id.index()].kind) && !provenance_.find(object).valid())
       made.emplace_back(object, id);
   std::sort(made.begin(), made.end(), [](auto& a, auto& b) { return a.second < b.second; });
   for (const auto& [object, id] : made)
     provenance_.remember(object,
-                         child(SourceId(), StepKind::Built, static_cast<int64_t>(id.index())));
+                         child(SourceId(), StepKind::Built, static_cast<int64_t>(id.index())),
+                         Provenance::Life::Call);
+  std::erase_if(described_.fresh,
+                [&](const Ref& object) { return provenance_.find(object.get()).valid(); });
   return !made.empty();
 }
 
@@ -121,6 +124,8 @@ PyObject* Recorder::callApart(const Invoke& invoke) {
 
 PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const Invoke& invoke,
                                OpaqueKind kind, const char* reason) {
+  endResults();
+  if (!active_) return callAfterRefusal(invoke);
   ir::Event event;
   event.kind = ir::EventKind::Opaque;
   event.logOnly = kind == OpaqueKind::Output;
@@ -137,10 +142,10 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   } else {
     // The callee looks at its arguments and lets go of them: they are described apart from what
     // they become later.
-    std::unordered_map<PyObject*, RecipeId> outer;
-    std::swap(outer, recipes_);
+    Described outer;
+    std::swap(outer, described_);
     describeCall(event, callee, args);
-    std::swap(outer, recipes_);
+    std::swap(outer, described_);
   }
   if (!active_) return callAfterRefusal(invoke);
   Ref result = Ref::steal(callApart(invoke));
@@ -157,7 +162,7 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
     return nullptr;
   }
   if (kind == OpaqueKind::Unknown) {
-    for (const auto& [object, id] : recipes_) {
+    for (const auto& [object, id] : described_.ids) {
       PyObject* replayed = follow_ ? follow_->built(id) : nullptr;
       if (replayed && isMutable(trace().recipes[id.index()].kind) && !adopt(object, replayed))
         return nullptr;
@@ -232,11 +237,7 @@ PyObject* Recorder::callForeign(PyObject* function, std::initializer_list<PyObje
 // Arrays of numpy keep to themselves; of other classes nothing is known.
 Recorder::OpaqueKind Recorder::foreignKind(PyObject* const* operands, size_t count) const {
   for (size_t i = 0; i < count; i++) {
-    if (!isForeign(operands[i])) continue;
-    const char* name = Py_TYPE(operands[i])->tp_name;
-    if (std::strncmp(name, "numpy.", 6) != 0 && std::strncmp(name, "datetime.", 9) != 0 &&
-        std::strncmp(name, "decimal.", 8) != 0)
-      return OpaqueKind::Unknown;
+    if (isForeign(operands[i]) && !keepsToItself(Py_TYPE(operands[i]))) return OpaqueKind::Unknown;
   }
   return OpaqueKind::Known;
 }

@@ -1,5 +1,7 @@
 #include "trace/provenance.h"
 
+#include <algorithm>
+
 #include "trace/well_known.h"
 
 namespace glowplug::trace {
@@ -7,10 +9,25 @@ namespace glowplug::trace {
 using common::SourceId;
 using cpython::Ref;
 
-void Provenance::remember(PyObject* object, SourceId source) {
+void Provenance::remember(PyObject* object, SourceId source, Life life) {
   if (!sources_.emplace(object, source).second) return;
-  alive_.push_back(Ref::borrow(object));
+  (life == Life::Call ? mortal_ : alive_).push_back(Ref::borrow(object));
   objects_.emplace(source, object);
+}
+
+Ref Provenance::takeEnded() {
+  auto it = std::find_if(mortal_.begin(), mortal_.end(),
+                         [](const Ref& object) { return Py_REFCNT(object.get()) == 1; });
+  if (it == mortal_.end()) return Ref();
+  Ref ended = std::move(*it);
+  mortal_.erase(it);
+  auto source = sources_.find(ended.get());
+  objects_.erase(source->second);
+  sources_.erase(source);
+  written_.erase(ended.get());
+  fresh_.erase(ended.get());
+  forgetReads();
+  return ended;
 }
 
 SourceId Provenance::intern(ir::Trace& trace, const ir::Source& source) {

@@ -16,7 +16,7 @@ namespace glowplug::trace {
 // Which objects came from outside, by identity, and what the program has written to them since.
 //
 // Sourced objects are held strongly while the recording lasts, so that an address cannot come to
-// mean another object.
+// mean another object. What was born in the call is let go of when nobody else has it.
 class Provenance {
  public:
   // A container (dict, list, set...) that existed before and was written. What it held before the
@@ -33,7 +33,16 @@ class Provenance {
     auto it = sources_.find(object);
     return it == sources_.end() ? common::SourceId() : it->second;
   }
-  void remember(PyObject* object, common::SourceId source);
+  enum class Life { Recording, Call };  // Call: the object was born in the call and may end in it
+  void remember(PyObject* object, common::SourceId source, Life life = Life::Recording);
+  bool hasMortals() const { return !mortal_.empty(); }
+  // After a refusal; the addresses mean nothing any more.
+  void letObjectsGo() {
+    mortal_.clear();
+    alive_.clear();
+  }
+  // An object born in the call that nobody else holds, forgotten, or null.
+  cpython::Ref takeEnded();
   // The object that was found at the source first, borrowed, or nullptr.
   PyObject* objectAt(common::SourceId source) const {
     auto it = objects_.find(source);
@@ -108,6 +117,7 @@ class Provenance {
   std::unordered_map<PyObject*, common::SourceId> sources_;
   std::unordered_map<common::SourceId, PyObject*> objects_;
   std::vector<cpython::Ref> alive_;
+  std::vector<cpython::Ref> mortal_;                   // of Life::Call
   std::unordered_map<PyObject*, cpython::Ref> fresh_;  // -> weakref
   std::unordered_map<PyObject*, Written> written_;
   std::unordered_map<Key, common::SourceId, KeyHash> interned_;

@@ -18,8 +18,8 @@ RecipeId Recorder::addRecipe(ir::Recipe recipe, PyObject* object) {
   RecipeId id(trace().recipes.size());
   trace().recipes.push_back(std::move(recipe));
   if (object) {
-    recipes_[object] = id;
-    recipeObjects_.push_back(Ref::borrow(object));
+    described_.ids[object] = id;
+    if (!provenance_.find(object).valid()) described_.fresh.push_back(Ref::borrow(object));
   }
   return id;
 }
@@ -191,7 +191,7 @@ RecipeId Recorder::recipe(PyObject* object) {
   }
   if (isConstant(object) && !holdsScalar(object)) return constRecipe(object);
   if (aten::isTensor(object)) return tensorRecipe(object);
-  if (auto known = recipes_.find(object); known != recipes_.end()) return known->second;
+  if (auto known = described_.ids.find(object); known != described_.ids.end()) return known->second;
   common::SourceId source = provenance_.find(object);
   if (!source.valid() && isPinnable(object)) {
     if (PyFunction_Check(object) && provenance_.isFresh(object)) return functionRecipe(object);

@@ -129,6 +129,11 @@ class Recorder final : public Operations, public aten::OpSink {
     size_t event;
     std::vector<cpython::Ref> operands;
   };
+  // Objects that have a recipe, by address. Fresh ones are held; the others Provenance holds.
+  struct Described {
+    std::unordered_map<PyObject*, common::RecipeId> ids;
+    std::vector<cpython::Ref> fresh;
+  };
   using Invoke = std::function<PyObject*()>;
   // What an opaque call may do (the flags of ir::Event).
   enum class OpaqueKind { Unknown, Known, Output, Keeps };
@@ -233,6 +238,11 @@ class Recorder final : public Operations, public aten::OpSink {
   bool passesTensors(const ir::Event& event) const;
   bool escape();  // whether there was any such object
 
+  // --- lifetimes.cpp
+  Provenance::Life lifeAt(common::SourceId source) const;
+  void endResults();
+  void letResultsGo();  // after a refusal
+
   // --- function_calls.cpp, hooks.cpp
   struct FunctionRun;
   PyObject* callFunction(PyObject* callee, const Arguments& args, const Invoke& invoke);
@@ -318,8 +328,7 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<common::Refusal> breaks_;
   std::vector<struct _PyInterpreterFrame*> frames_;
   std::vector<PendingEffect> pendingEffects_;
-  std::unordered_map<PyObject*, common::RecipeId> recipes_;
-  std::vector<cpython::Ref> recipeObjects_;
+  Described described_;
   std::map<std::pair<PyCodeObject*, int>, common::SiteId> sites_;
   // Python floats whose value a replay computes anew (tensor.item()), until something depends on
   // it.

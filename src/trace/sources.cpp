@@ -93,7 +93,7 @@ void Recorder::noteLoad(SourceId source, PyObject* value) {
   }
   if (provenance_.objectAt(source))
     return refuse("opaque_call", "a call has replaced an object that the program reads again");
-  provenance_.remember(value, source);
+  provenance_.remember(value, source, lifeAt(source));
   guard(PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(value)));
   // What a callable is bound to reaches the program as an argument, by whatever calls it.
   noteBound(value);
