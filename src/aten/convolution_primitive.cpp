@@ -24,12 +24,17 @@ Desc describe(const std::vector<int64_t>& sizes, dnnl_format_tag_t tag) {
   return Desc(made);
 }
 
+const std::vector<int64_t>& behind(const ConvolutionPacking& how) {
+  return how.after.empty() ? how.padding : how.after;
+}
+
 std::vector<int64_t> resultSizes(const ConvolutionPacking& how,
                                  const std::vector<int64_t>& weight) {
   std::vector<int64_t> out{how.inputSizes[0], weight[0]};
   for (size_t d = 0; d < 2; ++d) {
     const int64_t reach = how.dilation[d] * (weight[d + 2] - 1) + 1;
-    out.push_back((how.inputSizes[d + 2] + 2 * how.padding[d] - reach) / how.stride[d] + 1);
+    const int64_t padded = how.inputSizes[d + 2] + how.padding[d] + behind(how)[d];
+    out.push_back((padded - reach) / how.stride[d] + 1);
   }
   return out;
 }
@@ -173,7 +178,7 @@ std::shared_ptr<const ConvolutionPrimitive::Made> ConvolutionPrimitive::make(
   check(functions()->convolution_forward_primitive_desc_create(
             &desc, onednn::engine(), dnnl_forward_inference, dnnl_convolution_direct, x.get(),
             weight, bias.get(), result.get(), how_.stride.data(), between.data(),
-            how_.padding.data(), how_.padding.data(), attr.get()),
+            how_.padding.data(), behind(how_).data(), attr.get()),
         "convolution");
   out->desc.reset(desc);
   out->primitive = primitiveOf(desc);
@@ -184,14 +189,18 @@ std::shared_ptr<const ConvolutionPrimitive::Made> ConvolutionPrimitive::make(
 
 // A primitive runs on as many threads as there were when it was made.
 std::shared_ptr<const ConvolutionPrimitive::Made> ConvolutionPrimitive::current() const {
-  auto made = made_.load();
+  const auto made = made_.load();
   if (C10_LIKELY(made->threads == at::get_num_threads())) return made;
   dnnl_memory_desc_t packed = nullptr;
   check(functions()->memory_desc_clone(&packed, made->query(dnnl_query_weights_md)), "weight");
   const Desc weight(packed);
-  made = make(weight.get());
-  made_.store(made);
-  return made;
+  try {
+    auto other = make(weight.get());
+    made_.store(other);
+    return other;
+  } catch (const std::runtime_error&) {
+    return made;  // on more or fewer threads than asked for
+  }
 }
 
 void ConvolutionPrimitive::run(const void* x, const void* other, const void* bias,

@@ -51,9 +51,10 @@ Made packConvolution(const std::vector<at::Tensor>& sources, const ConvolutionPa
       made.weight = at::Tensor();
       return made;
     } catch (const std::runtime_error& error) {
-      common::log(common::Channel::Native, "torch's operator convolves: {}", error.what());
+      common::log(common::Channel::Native, "torch's operators convolve: {}", error.what());
     }
   }
+  if (!how.after.empty()) return {};
   made.weight = operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
                     .call(weight, how.padding, how.stride, how.dilation, how.groups,
                           at::IntArrayRef(how.inputSizes));
@@ -176,6 +177,10 @@ Packing PackedWeight::Impl::pack() {
     if (hidden) contents.push_back(detached.back());
   }
   Made made = make(detached);
+  if (!made.weight.defined() && !made.primitive) {
+    refused.store(true, std::memory_order_relaxed);
+    return Packing::Never;
+  }
   if (statesOf(tensors) != before) return Packing::Later;
   if (dirty->load() != HandedOut::Nothing) return Packing::Later;
   auto out = std::make_shared<Packed>(std::move(made.weight), std::move(made.bias),

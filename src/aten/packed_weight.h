@@ -70,6 +70,7 @@ struct LinearPacking {
 
 struct ConvolutionPacking {
   std::vector<int64_t> padding, stride, dilation, inputSizes;
+  std::vector<int64_t> after;  // padding behind the input; empty: as much as before it
   int64_t groups = 1;
   // A batch norm that is part of the packed weight and bias. The sources are then: weight, running
   // mean, running variance, and bias, gamma and beta as far as they are there.

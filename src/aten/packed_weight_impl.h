@@ -80,7 +80,7 @@ struct PackedWeight::Impl {
   int repacks = 0;
 
   std::atomic<bool> waiting{true};   // for the first packing
-  std::atomic<bool> refused{false};  // the limit was reached
+  std::atomic<bool> refused{false};  // by the limit, or by oneDNN
 
   // What is packed while `now` are the tensors that it was made of; otherwise null. It is packed
   // when there is time for it. What has changed, and stayed the same from one call to the next, is

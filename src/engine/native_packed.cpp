@@ -20,6 +20,7 @@ std::optional<aten::KernelTensor> tensorIf(const opt::Graph& graph, ValueId id) 
 aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found) {
   aten::ConvolutionPacking out;
   out.padding = found.padding;
+  out.after = found.after;
   out.stride = found.stride;
   out.dilation = found.dilation;
   out.inputSizes = graph.type(found.x)->sizes;
@@ -137,12 +138,12 @@ void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
   for (const opt::Convolution& found : graph.convolutions) {
     auto packed = packed_->weights->get(known(found.sources()), packingOf(graph, found));
     packed_->hold(packed);
-    if (packed->possible() == aten::Packing::Never) {
+    const bool primitive = found.prepared && aten::keepsPrimitives();
+    if (found.prepared && !primitive) insight::counters().addNative(Reason::native_library);
+    const bool byOperator = found.after.empty();
+    if (packed->possible() == aten::Packing::Never || (!primitive && !byOperator)) {
       unpack(graph, found);
       continue;
-    }
-    if (found.prepared && !aten::keepsPrimitives()) {
-      insight::counters().addNative(Reason::native_library);
     }
     aten::ConvolutionCall call = callOf(graph, found);
     call.packed = std::move(packed);

@@ -251,8 +251,10 @@ def test_padding_is_part_of_it(x):
     def program(x, sides):
         return module(F.pad(x, sides))
 
-    for sides, count in [([1, 1, 2, 2], 3), ([0, 0, 0, 0], 3), ([0, 1, 0, 1], 2)]:
+    even, uneven = ([1, 1, 2, 2], [0, 0, 0, 0]), ([0, 1, 0, 1], [2, 0, 1, 3], [0, 0, 3, 0])
+    for sides, count in [(sides, 3) for sides in even + uneven]:
         ready(lambda x, sides=sides: program(x, sides), x)
+        ready(lambda x, sides=sides: program(x, sides), x, prepare=False)
         assert len(packed(lambda x, sides=sides: program(x, sides), x)) == count
     ready(lambda x: module(F.pad(x, [1, 1, 1, 1], value=1.0)), x)
     ready(lambda x: module(F.pad(x, [-1, -1, -1, -1])), x)
