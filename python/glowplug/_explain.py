@@ -53,6 +53,7 @@ class OperatorFate:
         site: source line.
         kernel: number of the kernel in its recording that computes it; -1 for none.
         packed: oneDNN computes it with a weight packed once.
+        attention: a kernel for attention computes it.
         removed: it need not run.
         reason: why ATen runs it; empty otherwise.
     """
@@ -61,6 +62,7 @@ class OperatorFate:
     site: str
     kernel: int
     packed: bool
+    attention: bool
     removed: bool
     reason: str
 
@@ -68,14 +70,14 @@ class OperatorFate:
         how = f"ATen ({self.reason})"
         if self.kernel >= 0:
             how = f"kernel {self.kernel}"
-        elif self.packed or self.removed:
-            how = "packed weight" if self.packed else "left out"
+        elif not self.by_aten:
+            how = "packed weight" if self.packed else "left out" if self.removed else "attention"
         return f"{self.op}: {how}  [{self.site}]"
 
     @property
     def by_aten(self) -> bool:
         """ATen runs it as in tier 1."""
-        return self.kernel < 0 and not self.packed and not self.removed
+        return self.kernel < 0 and not (self.packed or self.attention or self.removed)
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def explanation_of(entry: _C.Entry, since: CompileTimes) -> Explanation:
 
 
 def _operators(report: dict[str, Any]) -> list[dict[str, Any]]:
-    flags = ("packed", "removed")
+    flags = ("packed", "attention", "removed")
     return [{**fate, **{flag: bool(fate[flag]) for flag in flags}} for fate in report["operators"]]
 
 

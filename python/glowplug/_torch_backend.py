@@ -23,7 +23,13 @@ def glowplug(
     """Compile the graph that torch.compile captured; the result takes its inputs as arguments."""
     # torch.compile's modules write their code at the first call, which is not to be recorded.
     _LazyGraphModule.force_recompile(graph)
-    return compile(graph.forward, mode=mode, options=options)
+    entry = compile(graph.forward, mode=mode, options=options)
+
+    # torch.compile looks through an entry, as through its own wrappers, to what was compiled.
+    def run(*inputs: torch.Tensor) -> Any:
+        return entry(*inputs)
+
+    return run
 
 
 def register_if_loaded() -> None:

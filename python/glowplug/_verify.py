@@ -344,4 +344,6 @@ def _by_native_code(native: dict[str, Any] | None, maker: str) -> str:
             return f", in kernel {fate['kernel']}:\n{kernel}"
         if fate["packed"]:
             return ", with a packed weight"
+        if fate["attention"]:
+            return ", in the kernel for attention"
     return ""

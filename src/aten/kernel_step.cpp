@@ -79,6 +79,11 @@ std::vector<std::vector<common::ValueId>> OpProgram::Impl::deferred(
     }
   };
   for (const KernelCall& call : native->calls) defer(call.events, valuesOf(call.inputs));
+  for (const LinearCall& call : native->linears) {
+    std::vector<common::ValueId> reads{call.x.value, call.weight.value};
+    if (call.bias) reads.push_back(call.bias->value);
+    defer(call.events, reads);
+  }
   for (const ConvolutionCall& call : native->convolutions) {
     std::vector<common::ValueId> reads = valuesOf(call.sources);
     reads.push_back(call.x.value);

@@ -1,8 +1,8 @@
 // Linear layers with packed weights among a program's steps.
 //
-// As with kernels, what does not fit at run time leaves the operator itself to run in its place: a
-// weight that has been written, another tensor, oneDNN switched off, or a precision asked for that
-// lets libraries round to bfloat16.
+// As with kernels, what does not fit at run time leaves the operators themselves to run in its
+// place: a weight that has been written, another tensor, oneDNN switched off, or a precision asked
+// for that lets libraries round to bfloat16.
 
 #include <algorithm>
 
@@ -26,23 +26,15 @@ bool OpProgram::Impl::usesOneDnn(at::Float32Op op) {
   return precision != at::Float32Precision::BF16 && precision != at::Float32Precision::TF32;
 }
 
-void OpProgram::Impl::compileLinears() {
+void OpProgram::Impl::compileLinears(const std::vector<std::vector<common::ValueId>>& lastUses) {
   for (const LinearCall& call : native->linears) {
     if (!linearOp) {
       linearOp.emplace(c10::Dispatcher::singleton()
                            .findSchemaOrThrow("mkldnn::_linear_pointwise", "")
                            .typed<LinearSignature>());
     }
-    Step plain = steps[call.event];
-    Step& step = steps[call.event];
-    plain.dropsEnd = plain.drops;
-    step.kind = Step::Kind::Linear;
-    step.kernel = static_cast<uint32_t>(linears.size());
-    // The operator would have moved them into its call; they are dropped after it all the same.
-    for (uint32_t i = plain.arguments; i < plain.argumentsEnd; ++i) {
-      if (arguments[i].kind == Argument::Kind::LastUse) arguments[i].kind = Argument::Kind::Use;
-    }
-    linears.push_back({&call, plain});
+    linears.push_back({&call, replaceOperators(call.events, {call.result}, lastUses,
+                                               Step::Kind::Linear, linears.size())});
   }
 }
 
@@ -75,14 +67,14 @@ bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,
   };
   if (!fits(call.x) || !fits(call.weight) || (call.bias && !fits(*call.bias)) ||
       !usesOneDnn(at::Float32Op::MATMUL)) {
-    return runUnpacked({&linear.plain, 1}, *call.packed, *call.mismatches, stack, slots);
+    return runUnpacked(linear.plain, *call.packed, *call.mismatches, stack, slots);
   }
   const auto multiply = [&](const at::Tensor& weight) {
     const c10::List<std::optional<at::Scalar>> scalars;
     std::optional<at::Tensor> bias;
     if (call.bias) bias = slots[call.bias->value.index()].toTensor();
-    slots[call.result.index()] =
-        linearOp->call(slots[call.x.value.index()].toTensor(), weight, bias, "none", scalars, "");
+    slots[call.result.index()] = linearOp->call(slots[call.x.value.index()].toTensor(), weight,
+                                                bias, call.activation, scalars, call.algorithm);
     return true;
   };
   const c10::IValue& given = slots[call.weight.value.index()];

@@ -44,15 +44,16 @@ struct KernelCall {
 
 class PackedWeight;
 
-// A linear layer through oneDNN with a packed weight, in the place of its operator.
+// A linear layer through oneDNN with a packed weight, in the place of the last of its operators.
 struct LinearCall {
-  size_t event = 0;
+  std::vector<size_t> events;  // ascending
   KernelTensor x, weight;
   std::optional<KernelTensor> bias;
   bool transposed = false;  // the weight is [in, out]
   common::ValueId result;
+  std::string activation = "none", algorithm;  // oneDNN's names
   std::shared_ptr<const PackedWeight> packed;
-  // How often the weight was not the packed one, or the operator ran instead.
+  // How often the weight was not the packed one, or the operators ran instead.
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 
@@ -74,6 +75,18 @@ struct ConvolutionCall {
   std::shared_ptr<std::atomic<uint64_t>> mismatches;
 };
 
+// Attention through a kernel of ours (attention.h), in the place of its operator.
+struct AttentionCall {
+  size_t event = 0;
+  KernelTensor q, k, v, result;
+  std::optional<KernelTensor> mask;
+  bool causal = false;
+  double scale = 1;
+  int64_t headsPerKey = 1;
+  // How often the operator ran instead.
+  std::shared_ptr<std::atomic<uint64_t>> mismatches;
+};
+
 // The result of an operator that is copied when its strides are not these.
 struct RelaidResult {
   size_t event = 0;
@@ -86,9 +99,11 @@ struct NativeCode {
   std::vector<KernelCall> calls;
   std::vector<LinearCall> linears;
   std::vector<ConvolutionCall> convolutions;
+  std::vector<AttentionCall> attentions;
   std::vector<RelaidResult> relaid;
   std::vector<size_t> removed;           // events that need not run
   std::shared_ptr<PackingTime> packing;  // of all weights
+  bool pooled = false;                   // calls take memory from the pool
 };
 
 }  // namespace glowplug::aten

@@ -1,6 +1,7 @@
 // From operator calls to events: the part of OpRecorder that knows about operands and results.
 #include <fmt/format.h>
 
+#include "aten/buffer_pool.h"
 #include "aten/op_feed_impl.h"
 #include "aten/op_recorder_impl.h"
 #include "aten/saved_hooks.h"
@@ -108,13 +109,17 @@ common::ValueId OpRecorder::Impl::valueOf(const at::Tensor& tensor) {
     refuse("autograd_function", "a tensor got its autograd history without an operator");
     return value;
   }
-  bool grad = explicitGrad(tensor);
-  if (grad != entry->explicitGrad) {
-    entry->explicitGrad = grad;
-    emitUndispatched("aten::requires_grad_", {valueOperand(value), constant(grad)}, {value},
-                     entry->outside);
-  }
+  noteGradFlag(*entry, tensor);
   return value;
+}
+
+// requires_grad is set without an operator; it is found when the tensor is next met.
+void OpRecorder::Impl::noteGradFlag(ValueTracker::Entry& entry, const at::Tensor& tensor) {
+  bool grad = explicitGrad(tensor);
+  if (grad == entry.explicitGrad) return;
+  entry.explicitGrad = grad;
+  emitUndispatched("aten::requires_grad_", {valueOperand(entry.value), constant(grad)},
+                   {entry.value}, entry.outside);
 }
 
 void OpRecorder::Impl::emitUndispatched(const char* name, std::vector<ir::Operand> operands,
@@ -188,6 +193,7 @@ void OpRecorder::Impl::addWrite(std::string_view op, const at::Tensor& self,
   ValueTracker::Entry* entry = tracker.find(self);
   if (entry == nullptr) return refuse("unknown_tensor", fmt::format("{} {}", op, textOf(self)));
   common::ValueId value = entry->value;
+  noteGradFlag(*entry, self);
   if (op == "retain_grad") {
     return emitUndispatched("aten::retain_grad", {valueOperand(value)}, {}, entry->outside);
   }
@@ -324,7 +330,7 @@ bool OpRecorder::Impl::isConstantData(const Call& call, const at::Tensor& tensor
   // Memory that something else holds (a storage, an array) could change later.
   const c10::Storage& storage = tensor.storage();
   if (storage.use_count() != 1) return false;
-  if (storage.data_ptr().get_deleter() != at::getCPUAllocator()->raw_deleter()) return false;
+  if (!isOwnMemory(storage.data_ptr().get_deleter())) return false;
   if (call.traits.lift()) return true;
   // Python numbers that the bindings wrapped: Python has never seen such a tensor.
   return tensor.dim() == 0 && tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj() == nullptr;

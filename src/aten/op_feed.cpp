@@ -12,6 +12,15 @@ OpFeed::~OpFeed() = default;
 
 bool OpFeed::pending() const { return impl_->next < impl_->end; }
 
+bool OpFeed::isInput(common::ValueId value, common::SourceId source) const {
+  const auto& values = impl_->trace.values;
+  return pending() && value.index() < values.size() && values[value.index()].source == source;
+}
+
+void OpFeed::noteSame(common::ValueId first, common::ValueId second) {
+  impl_->same.emplace(second, first);
+}
+
 PyObject* OpFeed::tensor(common::ValueId value) const {
   const c10::IValue& slot = impl_->slots[value.index()];
   if (slot.isTensor()) return THPVariable_Wrap(slot.toTensor());
@@ -39,8 +48,8 @@ std::string OpFeed::Impl::take(const c10::OperatorHandle& op,
   std::string name = c10::toString(op.operator_name());
   if (!(expected == op))
     return fmt::format("{} where it was {}", name, c10::toString(expected.operator_name()));
-  auto sameValue = [](const ir::Operand& a, const ir::Operand& b) {
-    return a.kind == b.kind && a.value == b.value && a.items.size() == b.items.size();
+  auto sameValue = [this](const ir::Operand& a, const ir::Operand& b) {
+    return a.kind == b.kind && first(a.value) == first(b.value) && a.items.size() == b.items.size();
   };
   if (!std::equal(operands.begin(), operands.end(), event.operands.begin(), event.operands.end(),
                   sameValue))

@@ -24,6 +24,10 @@ class OpFeed {
 
   // An operator is left that the replay has run.
   bool pending() const;
+  // The replay had that number for an input, found at that path.
+  bool isInput(common::ValueId value, common::SourceId source) const;
+  // Two inputs of the replay are one tensor now.
+  void noteSame(common::ValueId first, common::ValueId second);
   // A tensor of the replay, or what stands in for it; new reference.
   PyObject* tensor(common::ValueId value) const;
 

@@ -1,6 +1,8 @@
 #pragma once
 
 // Private to aten/.
+#include <unordered_map>
+
 #include "aten/op_feed.h"
 #include "aten/op_program_impl.h"
 #include "aten/op_recorder_impl.h"
@@ -28,8 +30,13 @@ struct OpFeed::Impl {
   std::vector<c10::IValue>& slots;
   TensorTrail& trail;
   size_t next = 0, end;
+  std::unordered_map<common::ValueId, common::ValueId> same;  // inputs that are an earlier one
 
  private:
+  common::ValueId first(common::ValueId id) const {
+    const auto found = same.find(id);
+    return found == same.end() ? id : found->second;
+  }
   void skipOthers();
   c10::IValue result(common::ValueId id, const ValueTracker& tracker) const;
 };

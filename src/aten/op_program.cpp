@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "aten/buffer_pool.h"
 #include "aten/op_program_impl.h"
 #include "aten/op_traits.h"
 #include "aten/thread_modes.h"
@@ -31,7 +32,8 @@ OpProgram::OpProgram(const ir::Trace& trace, const OpTable& table,
   impl_->compile(uses);
   if (!impl_->native) return;
   impl_->compileKernels(uses);
-  impl_->compileLinears();
+  impl_->compileLinears(uses);
+  impl_->compileAttentions(uses);
   impl_->compileConvolutions(uses);
   impl_->compileRelaid();
 }
@@ -214,6 +216,8 @@ bool OpProgram::Impl::runStep(const Step& step, torch::jit::Stack& stack, Slots&
     if (!runKernel(kernels[step.kernel], stack, slots)) return false;
   } else if (step.kind == Step::Kind::Linear) {
     if (!runLinear(linears[step.kernel], stack, slots)) return false;
+  } else if (step.kind == Step::Kind::Attention) {
+    if (!runAttention(attentions[step.kernel], stack, slots)) return false;
   } else if (step.kind == Step::Kind::Convolution) {
     if (!runConvolution(convolutions[step.kernel], stack, slots)) return false;
   } else if (step.kind != Step::Kind::Dropping) {
@@ -247,6 +251,7 @@ int OpProgram::run(Values& values, size_t begin, size_t end, size_t* failed) con
   try {
     WarningBuffer& warnings = values.impl().warnings;
     WarningBuffer::Scope scope(warnings);
+    const PoolScope pooled(impl_->native != nullptr && impl_->native->pooled);
     try {
       py::gil_scoped_release unlocked;
       torch::jit::Stack stack;

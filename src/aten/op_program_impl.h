@@ -45,6 +45,7 @@ struct OpProgram::Impl {
       Kernel,
       Linear,
       Convolution,
+      Attention,
       Dropping
     };
     Kind kind = Kind::Skip;
@@ -57,7 +58,7 @@ struct OpProgram::Impl {
     uint32_t lengths = 0, lengthsEnd = 0;      // into lengths
     uint32_t drops = 0, dropsEnd = 0;          // into drops
     ir::StateChange state;
-    uint32_t kernel = 0;                   // into kernels, linears or convolutions
+    uint32_t kernel = 0;                   // into kernels, linears...
     const KernelTensor* relaid = nullptr;  // the only result is brought into this layout
   };
 
@@ -70,7 +71,11 @@ struct OpProgram::Impl {
 
   struct Linear {
     const LinearCall* call;
-    Step plain;
+    std::vector<Step> plain;
+  };
+  struct Attention {
+    const AttentionCall* call;
+    std::vector<Step> plain;
   };
   enum class Clamp : uint8_t { None, Relu, Between };
   struct Convolution {
@@ -124,7 +129,7 @@ struct OpProgram::Impl {
                  std::vector<c10::IValue>& slots) const;
 
   // linear_step.cpp
-  void compileLinears();
+  void compileLinears(const std::vector<std::vector<common::ValueId>>& lastUses);
   static bool usesOneDnn(at::Float32Op op);  // in float32, not rounded to less
   template <class Run>
   bool unpacked(const PackedWeight& weight, std::atomic<uint64_t>& mismatches, double share,
@@ -134,6 +139,11 @@ struct OpProgram::Impl {
                    std::vector<c10::IValue>& slots) const;
   bool runLinear(const Linear& linear, torch::jit::Stack& stack,
                  std::vector<c10::IValue>& slots) const;
+
+  // attention_step.cpp
+  void compileAttentions(const std::vector<std::vector<common::ValueId>>& lastUses);
+  bool runAttention(const Attention& attention, torch::jit::Stack& stack,
+                    std::vector<c10::IValue>& slots) const;
 
   // convolution_step.cpp
   void compileConvolutions(const std::vector<std::vector<common::ValueId>>& lastUses);
@@ -163,6 +173,7 @@ struct OpProgram::Impl {
   std::vector<Kernel> kernels;
   std::vector<Linear> linears;
   std::optional<c10::TypedOperatorHandle<LinearSignature>> linearOp;
+  std::vector<Attention> attentions;
   std::vector<Convolution> convolutions;
   std::optional<c10::TypedOperatorHandle<ConvolutionSignature>> convolutionOp;
   std::optional<c10::TypedOperatorHandle<AddingSignature>> addingOp;

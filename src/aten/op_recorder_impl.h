@@ -61,6 +61,7 @@ struct OpRecorder::Impl {
 
   // The value of a tensor, or none. First records a requires_grad_() that no operator told of.
   common::ValueId valueOf(const at::Tensor& tensor);
+  void noteGradFlag(ValueTracker::Entry& entry, const at::Tensor& tensor);
   common::ValueId addValue(const at::Tensor& tensor, PyTypeObject* type, bool external);
   common::ValueId addAlias(const at::Tensor& result, std::string_view op, const at::Tensor& self);
   const at::Tensor& readGrad(const at::Tensor& tensor);

@@ -1,9 +1,8 @@
 #include "aten/packed_weight.h"
 
-#include <c10/core/CPUAllocator.h>
-
 #include <cstring>
 
+#include "aten/buffer_pool.h"
 #include "aten/packed_weight_impl.h"
 #include "common/log.h"
 
@@ -77,9 +76,7 @@ Packing noticeable(const at::Tensor& tensor) {
   if (tensor.is_inference()) return Packing::Never;
   const c10::Storage& storage = tensor.storage();
   // Memory of a numpy array or a file is written by others.
-  if (storage.data_ptr().get_deleter() != c10::GetCPUAllocator()->raw_deleter()) {
-    return Packing::Never;
-  }
+  if (!isOwnMemory(storage.data_ptr().get_deleter())) return Packing::Never;
   // Who holds the memory besides the weight may have it without the counter. It may also be an
   // operator that runs just now and has made a view of it.
   return storage.use_count() == 1 ? Packing::Done : Packing::Later;
@@ -166,6 +163,7 @@ Packing PackedWeight::Impl::pack() {
     refused.store(true, std::memory_order_relaxed);
     return Packing::Never;
   }
+  const PoolPause ownMemory;
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> detached;

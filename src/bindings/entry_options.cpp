@@ -39,7 +39,9 @@ bool isPass(std::string_view name) {
 }
 
 // Options that say how native code is made.
-bool isOfNativeCode(std::string_view name) { return name == "freeze" || isPass(name); }
+bool isOfNativeCode(std::string_view name) {
+  return name == "freeze" || name == "pool" || isPass(name);
+}
 
 // -1 with a Python error set.
 int readPasses(PyObject* value, Said& said) {

@@ -2,6 +2,7 @@
 
 #include <Python.h>
 
+#include "aten/buffer_pool.h"
 #include "aten/packed_weight.h"
 #include "aten/unversioned.h"
 #include "bindings/entry_object.h"
@@ -44,6 +45,14 @@ Ref cacheDict() {
   return tallyDict(out);
 }
 
+Ref poolDict() {
+  const aten::PoolCounts counts = aten::poolCounts();
+  return tallyDict({{"reused", counts.reused},
+                    {"fresh", counts.fresh},
+                    {"bytes_idle", counts.bytesIdle},
+                    {"bytes_used", counts.bytesUsed}});
+}
+
 PyObject* counters(PyObject*, PyObject*) {
   insight::Counters::Snapshot snapshot = insight::counters().snapshot();
   DictBuilder dict;
@@ -58,6 +67,7 @@ PyObject* counters(PyObject*, PyObject*) {
   }
   dict.set("native", tallyDict(snapshot.native));
   dict.set("cache", cacheDict());
+  dict.set("pool", poolDict());
   return dict.take().release();
 }
 
@@ -68,6 +78,7 @@ PyObject* reset(PyObject*, PyObject*) {
   aten::resetPackedCounts();
   engine::KernelLibrary::shared().disk().resetCounts();
   engine::resetPhaseTimes();
+  aten::emptyPool();
   Py_RETURN_NONE;
 }
 

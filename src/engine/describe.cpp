@@ -136,6 +136,7 @@ Ref nativeDict(const CompiledTrace& trace) {
     dict.set("site", siteText(t, event.site));
     dict.set("kernel", kernel ? static_cast<int64_t>(fate.kernel) : -1);
     dict.set("packed", static_cast<int64_t>(fate.kind == OperatorFate::Kind::Packed));
+    dict.set("attention", static_cast<int64_t>(fate.kind == OperatorFate::Kind::Attention));
     dict.set("removed", static_cast<int64_t>(fate.kind == OperatorFate::Kind::Removed));
     dict.set("reason", fate.reason ? common::info(*fate.reason).id : "");
     operators.add(dict.take());

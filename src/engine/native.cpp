@@ -67,7 +67,12 @@ OperatorFate fateOf(const Node& node, size_t firstKernel) {
   if (node.state == Node::State::Grouped) {
     return {node.event, OperatorFate::Kind::Kernel, firstKernel + node.group, {}};
   }
-  if (node.state == Node::State::Packed) return {node.event, OperatorFate::Kind::Packed, 0, {}};
+  if (node.state == Node::State::Attention) {
+    return {node.event, OperatorFate::Kind::Attention, 0, {}};
+  }
+  if (node.state == Node::State::Packed || node.state == Node::State::Layer) {
+    return {node.event, OperatorFate::Kind::Packed, 0, {}};
+  }
   return {node.event, OperatorFate::Kind::Aten, 0, node.reason};
 }
 
@@ -125,13 +130,20 @@ void warmUpNative() {
 NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
                      const common::Options& options, const TensorOf& tensorOf,
                      const NativeJob* before, std::shared_ptr<aten::PackedWeights> weights)
-    : name_(std::move(name)), slot_(plan.nativeSlot()), again_(before != nullptr) {
+    : name_(std::move(name)),
+      slot_(plan.nativeSlot()),
+      again_(before != nullptr),
+      pooled_(options.pool) {
   const ir::Trace& trace = recording.trace;
-  const std::pair<bool, std::string_view> switches[] = {
-      {options.noop, "noop"},       {options.dce, "dce"},
-      {options.layout, "layout"},   {options.convolutions, "convolutions"},
-      {options.prepare, "prepare"}, {options.fuse, "fuse"},
-      {options.cse, "cse"}};
+  const std::pair<bool, std::string_view> switches[] = {{options.noop, "noop"},
+                                                        {options.dce, "dce"},
+                                                        {options.layout, "layout"},
+                                                        {options.linears, "linears"},
+                                                        {options.attention, "attention"},
+                                                        {options.convolutions, "convolutions"},
+                                                        {options.prepare, "prepare"},
+                                                        {options.fuse, "fuse"},
+                                                        {options.cse, "cse"}};
   for (const auto& [on, pass] : switches) {
     if (!on) without_.push_back(pass);
   }
@@ -182,6 +194,7 @@ bool NativeJob::roundsOtherwise() const {
   return report && std::any_of(report->operators.begin(), report->operators.end(),
                                [](const OperatorFate& fate) {
                                  return fate.kind == OperatorFate::Kind::Kernel ||
+                                        fate.kind == OperatorFate::Kind::Attention ||
                                         fate.kind == OperatorFate::Kind::Packed;
                                });
 }
@@ -206,6 +219,7 @@ void NativeJob::compile(NativeReport& report) {
   Draft draft;
   draft.target = codegen::Target::host();
   draft.code.packing = std::make_shared<aten::PackingTime>();
+  draft.code.pooled = pooled_;
   report.operators = left_;
   for (opt::Graph& graph : graphs_) {
     for (const opt::PassTime& time : opt::runPasses(graph, without_)) {
@@ -213,6 +227,7 @@ void NativeJob::compile(NativeReport& report) {
     }
     addLinears(graph, draft);
     addConvolutions(graph, draft);
+    addAttentions(graph, draft);
     addKernels(graph, report, draft);
     addRelaid(graph, draft);
     common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));

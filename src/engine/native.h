@@ -22,7 +22,7 @@ namespace glowplug::engine {
 // What became of an operator.
 struct OperatorFate {
   size_t event = 0;
-  enum class Kind : uint8_t { Aten, Kernel, Packed, Removed } kind = Kind::Aten;
+  enum class Kind : uint8_t { Aten, Kernel, Packed, Attention, Removed } kind = Kind::Aten;
   size_t kernel = 0;                     // Kernel: number in the trace
   std::optional<common::Reason> reason;  // Aten
 };
@@ -76,6 +76,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   void addKernels(opt::Graph& graph, NativeReport& report, Draft& draft);
   void addLinears(opt::Graph& graph, Draft& draft);
   void addConvolutions(opt::Graph& graph, Draft& draft);
+  void addAttentions(opt::Graph& graph, Draft& draft);
   void addRelaid(const opt::Graph& graph, Draft& draft);
   aten::KnownTensors known(const std::vector<common::ValueId>& values) const;
   void makeKernels(NativeReport& report, Draft& draft);
@@ -92,6 +93,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   common::SharedSlot<const NativeReport> report_;
   const bool again_;
+  const bool pooled_;
   std::atomic<uint64_t> wanted_{0};
   std::atomic<bool> done_{false};
 };

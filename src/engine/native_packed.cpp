@@ -1,7 +1,9 @@
-// Linear layers and convolutions of a trace: whose weights are packed, and when.
+// Linear layers, convolutions and attention of a trace: which run otherwise than through ATen, and
+// whose weights are packed.
 
 #include <algorithm>
 
+#include "aten/attention.h"
 #include "engine/native_draft.h"
 #include "insight/counters.h"
 #include "opt/convolution.h"
@@ -104,32 +106,39 @@ aten::KnownTensors NativeJob::known(const std::vector<ValueId>& values) const {
   return out;
 }
 
-// After the passes, which may have put another value in an operand's place.
 void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
-  for (opt::Node& node : graph.nodes) {
-    if (node.state != opt::Node::State::Kept) continue;
+  for (const opt::Layer& layer : graph.layers) {
+    const opt::Node& node = graph.nodes[layer.members[0]];
     std::optional<Reason> reason;
     const std::optional<opt::Linear> linear = opt::linearOf(graph, node, reason);
-    if (reason) node.reason = reason;
-    if (!linear) continue;
-    node.reason = Reason::native_weight;
     const auto weight = weights_.find(node.event);
-    if (weight == weights_.end()) continue;
-    if (weight->second->possible() == aten::Packing::Never) continue;
-    node.reason = {};
-    node.state = opt::Node::State::Packed;
+    if (weight == weights_.end() || weight->second->possible() == aten::Packing::Never) {
+      for (const size_t n : layer.members) {
+        graph.nodes[n].state = opt::Node::State::Kept;
+        graph.nodes[n].reason = Reason::native_weight;
+      }
+      continue;
+    }
     aten::LinearCall call;
-    call.event = node.event;
+    for (const size_t n : layer.members) call.events.push_back(graph.nodes[n].event);
     call.x = kernelTensor(graph, linear->x);
     call.weight = kernelTensor(graph, linear->weight);
     call.bias = tensorIf(graph, linear->bias);
     call.transposed = linear->transposed;
-    call.result = node.results[0];
+    call.result = layer.result;
+    call.activation = layer.activation;
+    call.algorithm = layer.algorithm;
     call.packed = weight->second;
     call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
     mismatches_.push_back(call.mismatches);
     draft.code.linears.push_back(std::move(call));
     draft.published = false;
+  }
+  for (opt::Node& node : graph.nodes) {
+    if (node.state != opt::Node::State::Kept) continue;
+    std::optional<Reason> reason;
+    const bool linear = opt::linearOf(graph, node, reason).has_value();
+    if (reason || linear) node.reason = linear ? Reason::native_weight : reason;
   }
 }
 
@@ -149,6 +158,31 @@ void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
     call.packed = std::move(packed);
     mismatches_.push_back(call.mismatches);
     draft.code.convolutions.push_back(std::move(call));
+    draft.published = false;
+  }
+}
+
+void NativeJob::addAttentions(opt::Graph& graph, Draft& draft) {
+  for (const opt::Attention& found : graph.attentions) {
+    opt::Node& node = graph.nodes[found.node];
+    if (!aten::hasAttention()) {
+      node.state = opt::Node::State::Kept;
+      node.reason = Reason::native_target;
+      continue;
+    }
+    aten::AttentionCall call;
+    call.event = node.event;
+    call.q = kernelTensor(graph, found.q);
+    call.k = kernelTensor(graph, found.k);
+    call.v = kernelTensor(graph, found.v);
+    call.mask = tensorIf(graph, found.mask);
+    call.result = kernelTensor(graph, node.results[0]);
+    call.causal = found.causal;
+    call.scale = found.scale;
+    call.headsPerKey = found.headsPerKey;
+    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
+    mismatches_.push_back(call.mismatches);
+    draft.code.attentions.push_back(std::move(call));
     draft.published = false;
   }
 }

@@ -47,7 +47,7 @@ class Fuser {
     Reason reason = Reason::internal_error;
     const std::optional<Iteration> iteration = iterationOf(graph_, node, reason);
     std::vector<size_t> sources = openSources(node);
-    if (node.state == Node::State::Packed) {
+    if (node.state != Node::State::Kept) {
       for (const size_t g : sources) open_[g].closed = true;
       return;
     }

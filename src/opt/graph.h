@@ -40,15 +40,16 @@ struct Operand {
 
 struct Node {
   // Kept: runs as it is. Grouped: a kernel computes it. Packed: a convolution of
-  // Graph::convolutions computes it. Removed: nobody needs it.
-  enum class State : uint8_t { Kept, Grouped, Packed, Removed };
+  // Graph::convolutions computes it. Layer: one of Graph::layers does. Attention: likewise.
+  // Removed: nobody needs it.
+  enum class State : uint8_t { Kept, Grouped, Packed, Layer, Attention, Removed };
   size_t event = 0;
   std::string op;  // "aten::add.Tensor"; empty: not an operator
   std::vector<Operand> operands;
   std::vector<ValueId> results;
   bool barrier = false;  // nothing is moved across it
   State state = State::Kept;
-  size_t group = 0;  // Grouped: in Graph::groups; Packed: in Graph::convolutions
+  size_t group = 0;  // in Graph::groups, convolutions or layers, as the state says
   // Kept: why no kernel computes it.
   std::optional<common::Reason> reason;
 };
@@ -89,6 +90,23 @@ struct Convolution {
   std::vector<ValueId> sources() const;
 };
 
+// A linear layer with a packed weight and the activation after it, in the place of the last member.
+struct Layer {
+  std::vector<size_t> members;      // nodes, ascending; the linear layer itself first
+  std::string activation = "none";  // oneDNN's names
+  std::string algorithm;
+  ValueId result;
+};
+
+// An operator that a kernel of ours computes: softmax(q k^T * scale + mask) v.
+struct Attention {
+  size_t node = 0;
+  ValueId q, k, v, mask;  // mask: may be invalid
+  bool causal = false;
+  double scale = 1;
+  int64_t headsPerKey = 1;
+};
+
 struct Graph {
   std::vector<Node> nodes;                       // in program order
   std::vector<std::optional<TensorType>> types;  // by ValueId: of plain tensors on the CPU
@@ -97,6 +115,8 @@ struct Graph {
   std::vector<int64_t> makers;                   // by ValueId: a node, or -1
   std::vector<Group> groups;
   std::vector<Convolution> convolutions;
+  std::vector<Layer> layers;
+  std::vector<Attention> attentions;
   // By ValueId: tensors that are known from the start, so that weights may be packed.
   std::vector<bool> frozen;
   // By ValueId: an operator that runs as it is makes it in whatever layout its operands ask for,

@@ -105,6 +105,8 @@ std::string lineOf(const Graph& graph, const Node& node) {
   if (node.barrier) out += " barrier";
   if (node.state == Node::State::Grouped) out += fmt::format(" -> kernel {}", node.group);
   if (node.state == Node::State::Packed) out += fmt::format(" -> convolution {}", node.group);
+  if (node.state == Node::State::Layer) out += fmt::format(" -> layer {}", node.group);
+  if (node.state == Node::State::Attention) out += fmt::format(" -> attention {}", node.group);
   if (node.state == Node::State::Removed) out += " removed";
   if (node.reason) out += fmt::format(" ({})", common::info(*node.reason).id);
   return out;
@@ -196,6 +198,11 @@ std::string print(const Graph& graph) {
   }
   for (size_t c = 0; c < graph.convolutions.size(); ++c) {
     out += fmt::format("convolution {}:{}\n", c, lineOf(graph.convolutions[c]));
+  }
+  for (size_t l = 0; l < graph.layers.size(); ++l) {
+    const Layer& layer = graph.layers[l];
+    out += fmt::format("layer {}: {} {} -> %{}\n", l, layer.activation, layer.algorithm,
+                       layer.result.value);
   }
   return out;
 }

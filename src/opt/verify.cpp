@@ -14,7 +14,8 @@ class Verifier {
   std::vector<std::string> run() {
     for (size_t n = 0; n < graph_.nodes.size(); ++n) node(n);
     for (size_t g = 0; g < graph_.groups.size(); ++g) group(g);
-    for (size_t c = 0; c < graph_.convolutions.size(); ++c) convolution(c);
+    for (const Convolution& c : graph_.convolutions) library("convolution", c.members, c.result);
+    for (const Layer& layer : graph_.layers) library("layer", layer.members, layer.result);
     return std::move(wrong_);
   }
 
@@ -38,9 +39,12 @@ class Verifier {
       if (maker < 0) return;
       const Node& made = graph_.nodes[static_cast<size_t>(maker)];
       const bool same = node.state == made.state && made.group == node.group;
-      const bool alone = made.state != Node::State::Grouped && made.state != Node::State::Packed;
+      const bool alone = made.state == Node::State::Kept || made.state == Node::State::Removed ||
+                         made.state == Node::State::Attention;
       if (alone || same) return;
-      const char* what = made.state == Node::State::Packed ? "convolution" : "kernel";
+      const char* what = made.state == Node::State::Packed  ? "convolution"
+                         : made.state == Node::State::Layer ? "layer"
+                                                            : "kernel";
       if (place(n) <= place(static_cast<size_t>(maker))) {
         say("@{} uses %{} before {} {} runs", node.event, id.value, what, made.group);
       }
@@ -50,34 +54,36 @@ class Verifier {
     });
   }
 
-  // Where it runs: a kernel, or a convolution, in the place of the last member.
+  // Where it runs: what stands for several operators in the place of the last.
   size_t place(size_t n) const {
     const Node& node = graph_.nodes[n];
     if (node.state == Node::State::Grouped) return graph_.groups[node.group].members.back();
     if (node.state == Node::State::Packed) return graph_.convolutions[node.group].members.back();
+    if (node.state == Node::State::Layer) return graph_.layers[node.group].members.back();
     return n;
   }
 
   bool gives(const Node& node, ValueId id) const {
     if (node.state == Node::State::Packed) return graph_.convolutions[node.group].result == id;
+    if (node.state == Node::State::Layer) return graph_.layers[node.group].result == id;
     const auto& outputs = graph_.groups[node.group].outputs;
     return std::find(outputs.begin(), outputs.end(), id) != outputs.end();
   }
 
-  void convolution(size_t c) {
-    const Convolution& convolution = graph_.convolutions[c];
-    const std::vector<size_t>& members = convolution.members;
-    if (members.empty()) return say("convolution {} is empty", c);
+  // Operators that one call of a library stands for.
+  void library(const char* what, const std::vector<size_t>& members, ValueId result) {
+    if (members.empty()) return say("a {} is empty", what);
+    const size_t number = graph_.nodes[members.front()].group;
     for (size_t n = members.front(); n <= members.back(); ++n) {
       const Node& node = graph_.nodes[n];
       if (node.barrier && node.state != Node::State::Packed) {
-        say("convolution {} reaches across @{}", c, node.event);
+        say("{} {} reaches across @{}", what, number, node.event);
       }
     }
     for (const size_t n : members) {
       for (const ValueId id : graph_.nodes[n].results) {
-        if (graph_.escapes[id.index()] && id != convolution.result) {
-          say("%{} is needed outside and convolution {} does not give it", id.value, c);
+        if (graph_.escapes[id.index()] && id != result) {
+          say("%{} is needed outside and {} {} does not give it", id.value, what, number);
         }
       }
     }

@@ -129,7 +129,7 @@ bool RecipeBuilder::fillAttributes(PyObject* made, const Recipe& recipe) {
   return true;
 }
 
-// children: instance dict, content of the builtin base, then name and value of each slot.
+// children: instance dict, content of the builtin base, then name and value of each slot or field.
 Ref RecipeBuilder::object(RecipeId id, const Recipe& recipe) {
   Ref class_ = constant(recipe);
   if (!class_) return class_;

@@ -48,6 +48,12 @@ PyObject* instanceDict(PyObject* object) {
 
 bool hasInstanceDict(PyObject* object) { return _PyObject_GetDictPtr(object) != nullptr; }
 
+bool isPythonDescriptor(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return isPythonClass(type) && (type->tp_descr_get || type->tp_descr_set) && !isPinnable(object) &&
+         !isConstant(object);
+}
+
 }  // namespace
 
 PyObject* Recorder::typeAttr(PyTypeObject* type, PyObject* name) {
@@ -62,6 +68,8 @@ PyObject* Recorder::typeAttr(PyTypeObject* type, PyObject* name) {
     guard(PredicateKind::AttrIs, source, attrPayload(name, value).get());
   else
     guard(PredicateKind::AttrMissing, source, name);
+  // C code hands a descriptor of the program's own to its __get__ or __set__.
+  if (value && isPythonDescriptor(value)) noteLoad(child(source, StepKind::TypeAttr, name), value);
   return value;
 }
 

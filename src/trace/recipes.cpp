@@ -172,8 +172,27 @@ RecipeId Recorder::objectRecipe(PyObject* object) {
       children.push_back(this->recipe(value.get()));
     }
   }
+  if (exception) describeException(object, children);
   trace().recipes[id.index()].children = std::move(children);
   return id;
+}
+
+// What an exception has besides its arguments, as names and values.
+void Recorder::describeException(PyObject* object, std::vector<RecipeId>& children) {
+  auto* exception = reinterpret_cast<PyBaseExceptionObject*>(object);
+  if (exception->traceback && exception->traceback != Py_None)
+    return refuse("no_recipe", fmt::format("a {} that was raised: its traceback holds frames",
+                                           Py_TYPE(object)->tp_name));
+  const auto add = [&](const char* name, PyObject* value) {
+    Ref key = Ref::steal(PyUnicode_InternFromString(name));
+    children.push_back(constRecipe(key.get()));
+    children.push_back(recipe(value));
+  };
+  if (exception->cause) add("__cause__", exception->cause);
+  if (exception->context) add("__context__", exception->context);
+  // After __cause__, which sets it.
+  if (exception->cause || exception->suppress_context)
+    add("__suppress_context__", exception->suppress_context ? Py_True : Py_False);
 }
 
 RecipeId Recorder::recipe(PyObject* object) {

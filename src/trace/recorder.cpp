@@ -393,9 +393,10 @@ PyObject* Recorder::compare(int op, PyObject* left, PyObject* right) {
   if (!active_) return Operations::compare(op, left, right);
   PyObject* operands[] = {left, right};
   if (anyForeign({operands, 2, nullptr})) return callForeign(comparisonFunction(op), {left, right});
-  if (computesScalar(operands, 2))
-    return noteComputed(comparisonFunction(op), operands, 2, nullptr,
-                        Operations::compare(op, left, right));
+  if (computesScalar(operands, 2)) {
+    PyObject* function = comparisonFunction(op);  // before the operator, which may raise
+    return noteComputed(function, operands, 2, nullptr, Operations::compare(op, left, right));
+  }
   deepRead(left);
   deepRead(right);
   if (left != right && !aten::isTensor(left) && !aten::isTensor(right)) is(left, right);
@@ -409,9 +410,10 @@ PyObject* Recorder::binary(int op, PyObject* left, PyObject* right) {
   if (!active_) return Operations::binary(op, left, right);
   PyObject* operands[] = {left, right};
   if (anyForeign({operands, 2, nullptr})) return callForeign(operatorFunction(op), {left, right});
-  if (computesScalar(operands, 2))
-    return noteComputed(operatorFunction(op), operands, 2, nullptr,
-                        Operations::binary(op, left, right));
+  if (computesScalar(operands, 2)) {
+    PyObject* function = operatorFunction(op);  // before the operator, which may raise
+    return noteComputed(function, operands, 2, nullptr, Operations::binary(op, left, right));
+  }
   deepRead(left);
   deepRead(right);
   constexpr int kFirstInplace = 13;  // NB_INPLACE_ADD

@@ -167,6 +167,7 @@ class Recorder final : public Operations, public aten::OpSink {
   void noteSame(common::SourceId source, common::SourceId known);
   void noteLoad(common::SourceId source, PyObject* value);
   void noteTensor(common::SourceId source, PyObject* tensor);
+  void noteSecondInput(common::SourceId source, PyObject* tensor);
   common::SourceId sourceOf(PyObject* object);
   bool isSourced(PyObject* object) { return sourceOf(object).valid(); }
   void noteFunction(cpython::FrameView frame);
@@ -306,6 +307,7 @@ class Recorder final : public Operations, public aten::OpSink {
   common::RecipeId listRecipe(ir::RecipeKind kind, PyObject* sequence);
   common::RecipeId dictRecipe(ir::RecipeKind kind, PyObject* dict, bool memoize = true);
   common::RecipeId objectRecipe(PyObject* object);
+  void describeException(PyObject* object, std::vector<common::RecipeId>& children);
   common::RecipeId functionRecipe(PyObject* function);
   common::RecipeId freshRecipe(PyObject* object);
   common::RecipeId constRecipe(PyObject* object);

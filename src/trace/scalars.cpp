@@ -19,18 +19,20 @@ using cpython::Ref;
 
 namespace {
 
-// By the oparg of BINARY_OP, in-place variants as the others: numbers and texts are immutable.
+// By the oparg of BINARY_OP.
 PyObject* binaryFunction(int op) {
-  constexpr size_t kCount = 13;
+  constexpr size_t kCount = 26;
   static const std::array<PyObject*, kCount> functions = [] {
-    std::array<const char*, kCount> names = {"add", "and_",    "floordiv", "lshift", "matmul",
-                                             "mul", "mod",     "or_",      "pow",    "rshift",
-                                             "sub", "truediv", "xor"};
+    std::array<const char*, kCount> names = {
+        "add",  "and_",      "floordiv", "lshift",   "matmul",  "mul",  "mod",
+        "or_",  "pow",       "rshift",   "sub",      "truediv", "xor",  "iadd",
+        "iand", "ifloordiv", "ilshift",  "imatmul",  "imul",    "imod", "ior",
+        "ipow", "irshift",   "isub",     "itruediv", "ixor"};
     std::array<PyObject*, kCount> found{};
     for (size_t i = 0; i < kCount; i++) found[i] = cpython::moduleAttribute("operator", names[i]);
     return found;
   }();
-  return functions[static_cast<size_t>(op) % kCount];
+  return functions[static_cast<size_t>(op)];
 }
 
 PyObject* compareFunction(int op) {
@@ -187,7 +189,8 @@ PyObject* Recorder::callItem(const Invoke& invoke) {
 }
 
 PyObject* Recorder::unaryScalar(const char* name, PyObject* value, PyObject* result) {
-  return noteComputed(unaryFunction(name), &value, 1, nullptr, result);
+  PyObject* function = result ? unaryFunction(name) : nullptr;  // else it has raised
+  return noteComputed(function, &value, 1, nullptr, result);
 }
 
 PyObject* Recorder::positive(PyObject* value) {

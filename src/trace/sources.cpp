@@ -105,6 +105,7 @@ void Recorder::noteTensor(SourceId source, PyObject* tensor) {
   SourceId known = provenance_.find(tensor);
   if (known.valid()) {
     noteSame(source, known);
+    if (follow_) noteSecondInput(source, tensor);
     return;
   }
   if (ops_->find(tensor).valid())
@@ -129,6 +130,20 @@ void Recorder::noteTensor(SourceId source, PyObject* tensor) {
   guard.source = source;
   guard.meta = trace().values[value.index()].meta;
   addGuard(guard);
+}
+
+// The replay that is followed had another tensor there, and so a number more.
+void Recorder::noteSecondInput(SourceId source, PyObject* tensor) {
+  common::ValueId first = ops_->find(tensor), second(trace().values.size());
+  if (!first.valid() || !follow_->operators().isInput(second, source)) return;
+  follow_->operators().noteSame(first, second);
+  ir::Value value = trace().values[first.index()];
+  value.source = source;
+  trace().values.push_back(value);
+  ir::Event event;
+  event.kind = ir::EventKind::Input;
+  event.results.push_back(second);
+  emit(std::move(event));
 }
 
 // What a running function depends on besides its arguments: its code and defaults, globals, cells.

@@ -24,7 +24,11 @@ NATIVE = os.environ.setdefault("GLOWPLUG_NATIVE", "0") not in ("", "0")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Under GLOWPLUG_VERIFY=1 the tests of what verify mode itself changes are left out."""
+    """Tests of verify mode come first: it checks nothing beside threads, and some tests leave such.
+
+    Under GLOWPLUG_VERIFY=1 the tests of what verify mode itself changes are left out.
+    """
+    items.sort(key=lambda item: item.path.name != "test_verify.py")
     if not VERIFYING:
         return
     torch.set_num_threads(1)  # as verify mode does: the last bits depend on it

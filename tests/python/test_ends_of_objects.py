@@ -38,19 +38,19 @@ def looked_at(told: Told) -> int:
 
 
 def written_and_dropped(x: torch.Tensor, path: Path) -> Any:
-    open(path, "w").write("all of it")  # noqa: SIM115
-    return open(path).read(), x * 2  # noqa: SIM115
+    open(path, "w").write("all of it")
+    return open(path).read(), x * 2
 
 
 def bound_and_dropped(x: torch.Tensor, path: Path) -> Any:
-    file = open(path, "w")  # noqa: SIM115
+    file = open(path, "w")
     file.write("all of it")
     file = None
     return os.stat(path).st_size, x * 2
 
 
 def in_a_tuple(x: torch.Tensor, path: Path) -> Any:
-    pair = (open(path, "w"), 1)  # noqa: SIM115
+    pair = (open(path, "w"), 1)
     pair[0].write("all of it")
     del pair
     return os.stat(path).st_size, x * 2
@@ -114,7 +114,7 @@ def closed(x: torch.Tensor, path: Path) -> Any:
     with open(path, "w") as file:
         file.write("all of it")
     file = None
-    return open(path).read(), x * 2  # noqa: SIM115
+    return open(path).read(), x * 2
 
 
 def arrays(x: torch.Tensor, path: Path) -> Any:

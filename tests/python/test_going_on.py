@@ -231,3 +231,38 @@ def test_tensors_are_counted_as_the_replay_did(f):
         return results
 
     assert str(run(glowplug.compile(f, backend="eager"))) == str(run(f))
+
+
+@pytest.mark.parametrize("where", ["keywords", "list", "attributes"])
+def test_two_tensors_that_are_one_the_next_time(where, same):
+    """A replay that is followed counted two inputs where the program now has one."""
+
+    class Holder:
+        pass
+
+    def inputs(x, y):
+        if where == "keywords":
+            return (x,), {"y": y}
+        if where == "list":
+            return ([x, y],), {}
+        holder = Holder()
+        holder.x, holder.y = x, y
+        return (holder,), {}
+
+    def tensors(first, y=None):
+        if where == "keywords":
+            return first, y
+        return tuple(first) if where == "list" else (first.x, first.y)
+
+    def f(first, y=None):
+        x, y = tensors(first, y)
+        z = y.sigmoid() + x
+        return z.argmax(1).tolist()[0], z.sum()
+
+    compiled = glowplug.compile(f)
+    for seed in range(8):
+        torch.manual_seed(seed)
+        x, y = torch.randn(2, 3), torch.randn(2, 3)
+        args, kwargs = inputs(x, x if seed % 2 else y)
+        same(f(*args, **kwargs), compiled(*args, **kwargs))
+    assert glowplug.counters()["stats"]["side_exits"] > 0

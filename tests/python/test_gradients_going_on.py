@@ -114,3 +114,44 @@ def test_shapes_read_on_the_way(program: Any, same: Any) -> None:
     for value in (1.0, 2.0, -1.0, -2.0, 1.0):
         x, y = torch.full((3,), value), torch.full((3,), value)
         same((program(x), x), (compiled(y), y))
+
+
+def switched_then_no_gradient(x):
+    x.requires_grad_()
+    x.grad = None
+
+
+def switched_then_a_gradient(x):
+    x.requires_grad = True
+    x.grad = torch.ones(2)
+
+
+def switched_off_then_other_data(x):
+    x.requires_grad_().requires_grad_(False)
+    x.data = torch.zeros(2)
+
+
+def switched_then_other_data(x):
+    x.requires_grad_()
+    x.data = torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        switched_then_no_gradient,
+        switched_then_a_gradient,
+        switched_off_then_other_data,
+        switched_then_other_data,
+    ],
+)
+def test_requires_grad_set_right_before_a_write(program):
+    compiled = glowplug.compile(program)
+    for _ in range(3):
+        expected, x = torch.ones(2), torch.ones(2)
+        program(expected)
+        compiled(x)
+        assert x.requires_grad == expected.requires_grad
+        assert torch.equal(x, expected)
+        assert (x.grad is None) == (expected.grad is None)
+    assert glowplug.counters()["stats"]["replays"] == 2

@@ -399,7 +399,8 @@ def test_passes_are_left_out_by_a_list():
     ("message", "options", "backend"),
     [
         (
-            "unknown pass 'inline'.*known passes: noop, dce, convolutions, layout, fuse, cse",
+            "unknown pass 'inline'.*known passes: noop, dce, convolutions, layout, linears, "
+            "attention, fuse, cse",
             "inline",
             "native",
         ),

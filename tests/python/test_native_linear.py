@@ -94,6 +94,70 @@ def test_the_number_of_threads_changes_no_bit(threads, x):
             torch.set_num_threads(before)
 
 
+ACTIVATIONS = {
+    "gelu": nn.GELU(),
+    "gelu tanh": nn.GELU("tanh"),
+    "silu": nn.SiLU(),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS.keys())
+def test_an_activation_is_part_of_the_layer(activation, x):
+    module = nn.Sequential(layer(), activation)
+    fast = compiled(module)
+    check(module, fast, x)
+    glowplug.wait()
+    check(module, fast, x)
+    assert packed(module, x) == [True, True]
+    with torch.no_grad():
+        module[0].weight.mul_(2)
+    check(module, fast, x)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS.values(), ids=ACTIVATIONS.keys())
+def test_an_activation_keeps_what_is_no_number(activation, x):
+    module = nn.Sequential(layer(), activation)
+    fast = compiled(module)
+    check(module, fast, x)
+    glowplug.wait()
+    check(module, fast, x)
+    x = x.clone()
+    x[0], x[1, 0], x[2, 0] = float("nan"), float("inf"), 1e30
+    with torch.no_grad():
+        found, expected = fast(x), module(x)
+    assert torch.equal(found.isnan(), expected.isnan())
+    assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_an_activation_of_what_is_needed_besides_stays(x):
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = layer()
+
+        def forward(self, x):
+            h = self.layer(x)
+            return nn.functional.gelu(h), h
+
+    module = Twice()
+    fast = compiled(module)
+    with torch.no_grad():
+        for _ in range(3):
+            for found, expected in zip(fast(x), module(x), strict=True):
+                is_close(found, expected)
+            glowplug.wait()
+        assert [f.packed for f in glowplug.explain(compiled(module))(x).native] == [True, False]
+
+
+def test_without_the_pass_layers_are_left_to_torch(x):
+    module = nn.Sequential(layer(), nn.GELU())
+    fast = compiled(module, disable_passes=["linears"])
+    with torch.no_grad():
+        fast(x)
+        glowplug.wait()
+        assert torch.equal(fast(x), module(x))
+
+
 def fill(weight: torch.Tensor) -> None:
     with torch.no_grad():
         weight.fill_(0.25)
