@@ -7,6 +7,8 @@
 #include <array>
 #include <stdexcept>
 
+#include "aten/buffer_pool.h"
+
 namespace glowplug::aten {
 namespace {
 
@@ -15,6 +17,9 @@ using onednn::functions;
 using onednn::Owned;
 
 using Desc = Owned<dnnl_memory_desc>;
+
+// Threads of a program may each have asked for another number.
+constexpr size_t kMostThreadCounts = 4;
 
 Desc describe(const std::vector<int64_t>& sizes, dnnl_format_tag_t tag) {
   dnnl_memory_desc_t made = nullptr;
@@ -79,35 +84,45 @@ Owned<dnnl_memory> memoryOf(const dnnl_memory_desc* desc, void* data) {
 
 void* address(const at::Tensor& tensor) { return const_cast<void*>(tensor.const_data_ptr()); }
 
-at::Tensor reordered(const at::Tensor& plain, const std::vector<int64_t>& sizes,
-                     const dnnl_memory_desc* to) {
-  const Desc from = describe(sizes, sizes.size() == 5 ? dnnl_abcde : dnnl_abcd);
+// With a factor for each output channel, where one is given: a product of its own would be another
+// pass over the weight.
+Owned<dnnl_primitive_attr> scaling(const at::Tensor& scale, bool grouped) {
+  if (!scale.defined()) return {};
+  dnnl_primitive_attr_t made = nullptr;
+  check(functions()->primitive_attr_create(&made), "attributes");
+  Owned<dnnl_primitive_attr> out(made);
+  const int dimensions = grouped ? 0b11 : 0b1;
+  check(functions()->primitive_attr_set_scales_mask(made, DNNL_ARG_FROM, dimensions), "scales");
+  return out;
+}
+
+at::Tensor reordered(const at::Tensor& plain, const at::Tensor& scale,
+                     const std::vector<int64_t>& sizes, const dnnl_memory_desc* to) {
+  const bool grouped = sizes.size() == 5;
+  const Desc from = describe(sizes, grouped ? dnnl_abcde : dnnl_abcd);
   const auto bytes = static_cast<int64_t>(functions()->memory_desc_get_size(to));
+  const PoolPause ownMemory;
   at::Tensor out = at::empty({bytes}, at::kByte);
+  const auto attr = scaling(scale, grouped);
   dnnl_primitive_desc_t desc = nullptr;
   check(functions()->reorder_primitive_desc_create(&desc, from.get(), onednn::engine(), to,
-                                                   onednn::engine(), nullptr),
+                                                   onednn::engine(), attr.get()),
         "reorder");
   const Owned<dnnl_primitive_desc> owned(desc);
   const auto reorder = primitiveOf(desc);
   const auto source = memoryOf(from.get(), address(plain));
   const auto target = memoryOf(to, address(out));
-  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, source.get()}, {DNNL_ARG_TO, target.get()}};
-  check(functions()->primitive_execute(reorder.get(), onednn::stream(), 2, arguments), "reorder");
-  return out;
-}
-
-// Kept by the thread for what it runs next: fresh pages cost more than most convolutions.
-void* scratch(size_t bytes) {
-  thread_local at::DataPtr memory;
-  thread_local size_t has = 0;
-  if (has < bytes) {
-    memory.clear();
-    has = 0;
-    memory = c10::GetCPUAllocator()->allocate(bytes);
-    has = bytes;
+  Owned<dnnl_memory> factors;
+  if (attr) {
+    const Desc vector = describe({scale.numel()}, dnnl_a);
+    factors = memoryOf(vector.get(), address(scale));
   }
-  return memory.get();
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_FROM, source.get()},
+                                       {DNNL_ARG_TO, target.get()},
+                                       {DNNL_ARG_ATTR_SCALES | DNNL_ARG_FROM, factors.get()}};
+  check(functions()->primitive_execute(reorder.get(), onednn::stream(), attr ? 3 : 2, arguments),
+        "reorder");
+  return out;
 }
 
 }  // namespace
@@ -146,8 +161,8 @@ struct ConvolutionPrimitive::Made {
   void giveBack(std::unique_ptr<Arguments> used) const { delete idle.exchange(used.release()); }
 };
 
-ConvolutionPrimitive::ConvolutionPrimitive(const at::Tensor& weight, at::Tensor bias,
-                                           const ConvolutionPacking& how)
+ConvolutionPrimitive::ConvolutionPrimitive(const at::Tensor& weight, const at::Tensor& scale,
+                                           at::Tensor bias, const ConvolutionPacking& how)
     : how_(how), weightSizes_(weight.sizes().vec()), bias_(std::move(bias)) {
   if (how.groups > 1) {
     weightSizes_[0] /= how.groups;
@@ -155,8 +170,8 @@ ConvolutionPrimitive::ConvolutionPrimitive(const at::Tensor& weight, at::Tensor 
   }
   const Desc any = describe(weightSizes_, dnnl_format_tag_any);
   auto made = make(any.get());
-  weight_ = reordered(weight, weightSizes_, made->query(dnnl_query_weights_md));
-  made_.store(std::move(made));
+  weight_ = reordered(weight, scale, weightSizes_, made->query(dnnl_query_weights_md));
+  made_.store(std::make_shared<const AllMade>(AllMade{std::move(made)}));
 }
 ConvolutionPrimitive::~ConvolutionPrimitive() = default;
 
@@ -189,24 +204,29 @@ std::shared_ptr<const ConvolutionPrimitive::Made> ConvolutionPrimitive::make(
 
 // A primitive runs on as many threads as there were when it was made.
 std::shared_ptr<const ConvolutionPrimitive::Made> ConvolutionPrimitive::current() const {
-  const auto made = made_.load();
-  if (C10_LIKELY(made->threads == at::get_num_threads())) return made;
-  dnnl_memory_desc_t packed = nullptr;
-  check(functions()->memory_desc_clone(&packed, made->query(dnnl_query_weights_md)), "weight");
-  const Desc weight(packed);
-  try {
-    auto other = make(weight.get());
-    made_.store(other);
-    return other;
-  } catch (const std::runtime_error&) {
-    return made;  // on more or fewer threads than asked for
+  const auto all = made_.load();
+  const int threads = at::get_num_threads();
+  for (const auto& made : *all) {
+    if (C10_LIKELY(made->threads == threads)) return made;
   }
+  dnnl_memory_desc_t packed = nullptr;
+  check(functions()->memory_desc_clone(&packed, all->front()->query(dnnl_query_weights_md)),
+        "weight");
+  const Desc weight(packed);
+  std::shared_ptr<const Made> other = make(weight.get());
+  AllMade more = *all;
+  if (more.size() == kMostThreadCounts) more.erase(more.begin());
+  more.push_back(other);
+  made_.store(std::make_shared<const AllMade>(std::move(more)));
+  return other;
 }
 
 void ConvolutionPrimitive::run(const void* x, const void* other, const void* bias,
                                void* result) const {
   const auto made = current();
   auto with = made->take(how_);
+  const at::DataPtr scratch =
+      made->scratchBytes > 0 ? c10::GetCPUAllocator()->allocate(made->scratchBytes) : at::DataPtr();
   std::array<dnnl_exec_arg_t, 6> arguments;
   int count = 0;
   const auto put = [&](int name, const Owned<dnnl_memory>& memory, const void* data) {
@@ -219,7 +239,7 @@ void ConvolutionPrimitive::run(const void* x, const void* other, const void* bia
   put(DNNL_ARG_BIAS, with->bias, bias_.defined() ? bias_.const_data_ptr() : bias);
   put(DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, with->other, other);
   put(DNNL_ARG_DST, with->result, result);
-  put(DNNL_ARG_SCRATCHPAD, with->scratchpad, scratch(made->scratchBytes));
+  put(DNNL_ARG_SCRATCHPAD, with->scratchpad, scratch.get());
   check(functions()->primitive_execute(made->primitive.get(), onednn::stream(), count,
                                        arguments.data()),
         "convolution");

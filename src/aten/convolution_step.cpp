@@ -8,6 +8,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 
 #include "aten/op_program_impl.h"
@@ -128,8 +129,10 @@ at::Tensor OpProgram::Impl::convolve(const Convolution& convolution, const Packe
       convolution.laid.result
           ? at::detail::empty_strided_cpu(call.result.sizes, call.result.strides, at::kFloat)
           : at::empty(call.result.sizes, at::kFloat, at::MemoryFormat::ChannelsLast);
-  const void* bias = call.bias ? tensorIn(slots, *call.bias).const_data_ptr() : nullptr;
-  packed.primitive->run(x.const_data_ptr(), call.other ? other.const_data_ptr() : nullptr, bias,
+  at::Tensor bias;
+  if (call.bias) bias = tensorIn(slots, *call.bias).contiguous();
+  packed.primitive->run(x.const_data_ptr(), call.other ? other.const_data_ptr() : nullptr,
+                        call.bias ? bias.const_data_ptr() : nullptr,
                         made.unsafeGetTensorImpl()->mutable_data());
   clamp(made, convolution);
   return made;
@@ -141,7 +144,7 @@ at::Tensor OpProgram::Impl::convolveByOperator(const Convolution& convolution, c
   const ConvolutionCall& call = *convolution.call;
   std::optional<at::Tensor> bias;
   if (call.bias) {
-    bias = tensorIn(slots, *call.bias);
+    bias = tensorIn(slots, *call.bias).contiguous();
   } else if (packed.bias.defined()) {
     bias = packed.bias;
   }
@@ -185,8 +188,13 @@ bool OpProgram::Impl::runConvolution(const Convolution& convolution, torch::jit:
     relay(result, call.result);
     return true;
   }
-  result = packed->primitive ? convolve(convolution, *packed, slots)
-                             : convolveByOperator(convolution, *packed, slots);
+  try {
+    result = packed->primitive ? convolve(convolution, *packed, slots)
+                               : convolveByOperator(convolution, *packed, slots);
+  } catch (const std::exception& error) {  // the operators raise what eager raises
+    call.packed->impl().refuse(error.what());
+    return runConvolution(convolution, stack, slots);
+  }
   relay(result, call.result);
   setVersion(result.toTensor(), call.version);
   return true;

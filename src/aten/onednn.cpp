@@ -76,8 +76,9 @@ class Library {
       Elf64_Nhdr head;
       std::memcpy(&head, note.data(), sizeof head);
       if (head.n_type != NT_GNU_BUILD_ID) continue;
-      const auto* loaded = reinterpret_cast<const char*>(base_ + section.sh_addr);
-      return std::memcmp(loaded, note.data(), note.size()) == 0;
+      const uintptr_t at = base_ + section.sh_addr;
+      return isMapped(at, note.size()) &&
+             std::memcmp(reinterpret_cast<const char*>(at), note.data(), note.size()) == 0;
     }
     return false;
   }
@@ -109,6 +110,28 @@ class Library {
   }
 
  private:
+  // In one piece of the library that is in memory: what `sections_` say may be of another file.
+  bool isMapped(uintptr_t at, size_t bytes) const {
+    struct {
+      uintptr_t base, at;
+      size_t bytes;
+      bool found = false;
+    } wanted{base_, at, bytes};
+    const auto look = [](dl_phdr_info* info, size_t, void* data) {
+      auto& wanted = *static_cast<decltype(&wanted)>(data);
+      if (info->dlpi_addr != wanted.base) return 0;
+      for (const ElfW(Phdr) & part : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
+        if (part.p_type != PT_LOAD) continue;
+        const uintptr_t begin = wanted.base + part.p_vaddr;
+        wanted.found |= wanted.at >= begin && wanted.bytes <= part.p_memsz &&
+                        wanted.at - begin <= part.p_memsz - wanted.bytes;
+      }
+      return 1;
+    };
+    dl_iterate_phdr(look, &wanted);
+    return wanted.found;
+  }
+
   template <class F>
   void take(F& function, const Elf64_Sym& symbol) const {
     function = reinterpret_cast<F>(base_ + symbol.st_value);
@@ -157,14 +180,13 @@ dnnl_engine_t engine() {
   return kEngine;
 }
 
-// Processor streams hold nothing, so a thread's is left behind.
 dnnl_stream_t stream() {
-  thread_local const dnnl_stream_t kStream = [] {
+  thread_local const Owned<dnnl_stream> kStream = [] {
     dnnl_stream_t made = nullptr;
     check(functions()->stream_create(&made, engine(), dnnl_stream_default_flags), "stream");
-    return made;
+    return Owned<dnnl_stream>(made);
   }();
-  return kStream;
+  return kStream.get();
 }
 
 }  // namespace glowplug::aten::onednn

@@ -31,6 +31,7 @@ void check(dnnl_status_t status, const char* what);
 
 struct Destroy {
   void operator()(dnnl_memory_desc* desc) const { functions()->memory_desc_destroy(desc); }
+  void operator()(dnnl_stream* stream) const { functions()->stream_destroy(stream); }
   void operator()(dnnl_memory* memory) const { functions()->memory_destroy(memory); }
   void operator()(dnnl_post_ops* ops) const { functions()->post_ops_destroy(ops); }
   void operator()(dnnl_primitive_attr* attr) const { functions()->primitive_attr_destroy(attr); }

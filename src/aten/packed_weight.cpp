@@ -1,10 +1,10 @@
 #include "aten/packed_weight.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "aten/buffer_pool.h"
 #include "aten/packed_weight_impl.h"
-#include "common/log.h"
 
 namespace glowplug::aten {
 namespace {
@@ -23,45 +23,61 @@ c10::TypedOperatorHandle<Signature> operatorNamed(const char* name) {
 
 using Made = PackedWeight::Impl::Made;
 
+struct Norm {
+  at::Tensor scale, shift;  // undefined without a norm
+};
+
 // y = (conv(x, w) + b - mean) / sqrt(variance + epsilon) * gamma + beta: the factors in double, the
 // product with the weight in float, since weights are large and calls wait for the cores.
-Made normed(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
+Norm normOf(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
+  if (!how.normed) return {};
+  std::vector<at::Tensor> dense;  // but for the weight
+  for (const at::Tensor& source : sources) {
+    dense.push_back(dense.empty() ? at::Tensor() : source.contiguous());
+  }
   size_t next = 3;
-  const auto wide = [&](bool given, double otherwise) {
-    return given ? sources[next++].to(at::kDouble)
-                 : at::full_like(sources[1], otherwise, at::kDouble);
-  };
-  const at::Tensor bias = wide(how.hasBias, 0);
-  const at::Tensor gamma = wide(how.hasGamma, 1);
-  const at::Tensor beta = wide(how.hasBeta, 0);
-  const at::Tensor scale = gamma / (sources[2].to(at::kDouble) + how.epsilon).sqrt();
-  const at::Tensor weight = sources[0] * scale.to(at::kFloat).view({-1, 1, 1, 1});
-  const at::Tensor shift = beta + (bias - sources[1].to(at::kDouble)) * scale;
-  return {weight, shift.to(at::kFloat), nullptr};
+  const auto given = [&](bool is) { return is ? dense[next++].const_data_ptr<float>() : nullptr; };
+  const float* mean = dense[1].const_data_ptr<float>();
+  const float* variance = dense[2].const_data_ptr<float>();
+  const float* bias = given(how.hasBias);
+  const float* gamma = given(how.hasGamma);
+  const float* beta = given(how.hasBeta);
+  Norm out{at::empty_like(dense[1]), at::empty_like(dense[1])};
+  auto* scales = out.scale.mutable_data_ptr<float>();
+  auto* shifts = out.shift.mutable_data_ptr<float>();
+  for (int64_t c = 0; c < dense[1].numel(); ++c) {
+    const double scale = (gamma ? gamma[c] : 1.0) / std::sqrt(variance[c] + how.epsilon);
+    scales[c] = static_cast<float>(scale);
+    const double moved = (bias ? bias[c] : 0.0) - mean[c];
+    shifts[c] = static_cast<float>((beta ? beta[c] : 0.0) + moved * scale);
+  }
+  return out;
 }
 
+// Memory that is needed only while packing may come from the pool; what stays may not.
 Made packConvolution(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
-  Made made{sources[0], at::Tensor(), nullptr};
-  if (how.normed) made = normed(sources, how);
-  const at::Tensor weight = made.weight.contiguous();
-  if (how.prepared && keepsPrimitives()) {
+  const Norm norm = normOf(sources, how);
+  at::Tensor weight = sources[0].contiguous();
+  if (how.prepared) {
     try {
-      made.primitive = std::make_shared<ConvolutionPrimitive>(weight, made.bias, how);
-      made.weight = at::Tensor();
-      return made;
+      return {at::Tensor(), norm.shift,
+              std::make_shared<ConvolutionPrimitive>(weight, norm.scale, norm.shift, how)};
     } catch (const std::runtime_error& error) {
-      common::log(common::Channel::Native, "torch's operators convolve: {}", error.what());
+      countFailure(error.what());
     }
   }
   if (!how.after.empty()) return {};
-  made.weight = operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
-                    .call(weight, how.padding, how.stride, how.dilation, how.groups,
-                          at::IntArrayRef(how.inputSizes));
-  return made;
+  if (norm.scale.defined()) weight = weight * norm.scale.view({-1, 1, 1, 1});
+  const PoolPause ownMemory;
+  return {operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
+              .call(weight, how.padding, how.stride, how.dilation, how.groups,
+                    at::IntArrayRef(how.inputSizes)),
+          norm.shift, nullptr};
 }
 
 Made packLinear(const std::vector<at::Tensor>& sources, const LinearPacking& how) {
   const at::Tensor weight = how.transposed ? sources[0].t() : sources[0];
+  const PoolPause ownMemory;
   return {operatorNamed<ReorderLinear>("mkldnn::_reorder_linear_weight")
               .call(weight.contiguous(), how.rows),
           at::Tensor(), nullptr};
@@ -163,12 +179,12 @@ Packing PackedWeight::Impl::pack() {
     refused.store(true, std::memory_order_relaxed);
     return Packing::Never;
   }
-  const PoolPause ownMemory;
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> detached;
   std::vector<at::Tensor> contents;
   for (size_t i = 0; i < tensors.size(); ++i) {
+    const PoolPause ownMemory;
     const bool hidden = i >= firstHidden && i < endHidden;
     detached.push_back(hidden ? tensors[i].detach().clone(at::MemoryFormat::Contiguous)
                               : tensors[i].detach());
@@ -189,6 +205,21 @@ Packing PackedWeight::Impl::pack() {
   }
   packed.store(std::move(out));
   return Packing::Done;
+}
+
+Packing PackedWeight::Impl::tryToPack() {
+  try {
+    return pack();
+  } catch (const std::exception& error) {
+    refuse(error.what());
+    return Packing::Never;
+  }
+}
+
+void PackedWeight::Impl::refuse(const char* why) {
+  refused.store(true, std::memory_order_relaxed);
+  packed.store(nullptr);
+  countFailure(why);
 }
 
 std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now, PackingTime& time) {
@@ -213,7 +244,7 @@ std::shared_ptr<const Packed> PackedWeight::Impl::first(PackingTime& time) {
   const std::unique_lock held(lock, std::try_to_lock);
   if (!held || !time.any()) return nullptr;
   const auto start = std::chrono::steady_clock::now();
-  const Packing done = pack();
+  const Packing done = tryToPack();
   time.spend(std::chrono::steady_clock::now() - start);
   if (done == Packing::Later) return nullptr;
   waiting.store(false, std::memory_order_release);
@@ -231,7 +262,7 @@ std::shared_ptr<const Packed> PackedWeight::Impl::changed(const Sources& now) {
   const bool settled = seen && *seen == states && !handedOut;
   seen = std::move(states);
   if (!settled || repacks >= kMostRepacks) return nullptr;
-  if (pack() != Packing::Done) return nullptr;
+  if (tryToPack() != Packing::Done) return nullptr;
   ++repacks;
   return packed.load();
 }

@@ -79,7 +79,7 @@ struct ConvolutionPacking {
   // What the call adds to the result and does with it; oneDNN may choose the layout by it.
   bool biased = false, adds = false;
   std::string activation = "none", algorithm;
-  bool prepared = false;  // a primitive is kept, where torch's library lets us
+  bool prepared = false;  // a primitive is kept
 
   bool operator==(const ConvolutionPacking&) const = default;
 };
@@ -125,6 +125,7 @@ class PackedWeights {
 struct PackedCounts {
   uint64_t bytes = 0;    // now, of all entries
   uint64_t refused = 0;  // weights that were not packed because the limit was reached
+  uint64_t failed = 0;   // weights that oneDNN did not pack, or not convolve with
 };
 PackedCounts packedCounts();
 void resetPackedCounts();

@@ -31,6 +31,9 @@ struct KnownTensor::Impl {
   const c10::TensorImpl* address;
 };
 
+// That oneDNN refused what was asked of it.
+void countFailure(const char* why);
+
 // How much of a limit is used. Any thread.
 class PackedBytes : public std::enable_shared_from_this<PackedBytes> {
  public:
@@ -89,6 +92,10 @@ struct PackedWeight::Impl {
   std::shared_ptr<const Packed> first(PackingTime& time);
   std::shared_ptr<const Packed> changed(const Sources& now);
   Packing pack();
+  // As pack(); what that throws, the program is not to see.
+  Packing tryToPack();
+  // Not again; counted.
+  void refuse(const char* why);
   // The tensors alive, if their writers are noticed.
   Packing find(std::vector<at::Tensor>& tensors) const;
 };

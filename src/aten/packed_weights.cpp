@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "aten/packed_weight_impl.h"
+#include "common/log.h"
 
 namespace glowplug::aten {
 namespace {
 
-std::atomic<uint64_t> bytesOfAll{0}, refusals{0};
+std::atomic<uint64_t> bytesOfAll{0}, refusals{0}, failures{0};
 
 template <class Packing>
 struct Known {
@@ -49,8 +50,16 @@ std::shared_ptr<const void> PackedBytes::take(uint64_t bytes) {
           }};
 }
 
-PackedCounts packedCounts() { return {bytesOfAll.load(), refusals.load()}; }
-void resetPackedCounts() { refusals.store(0); }
+void countFailure(const char* why) {
+  failures.fetch_add(1);
+  common::log(common::Channel::Native, "a packed weight: {}", why);
+}
+
+PackedCounts packedCounts() { return {bytesOfAll.load(), refusals.load(), failures.load()}; }
+void resetPackedCounts() {
+  refusals.store(0);
+  failures.store(0);
+}
 
 struct PackedWeights::Impl {
   std::shared_ptr<PackedBytes> budget;

@@ -62,9 +62,11 @@ PyObject* counters(PyObject*, PyObject*) {
   dict.set("refusals", tallyDict(snapshot.refusals));
   const aten::PackedCounts packed = aten::packedCounts();
   snapshot.native["packed_weight_bytes"] = packed.bytes;
-  if (packed.refused > 0) {
-    snapshot.native[common::info(common::Reason::native_budget).id] = packed.refused;
-  }
+  const auto count = [&](common::Reason reason, uint64_t times) {
+    if (times > 0) snapshot.native[common::info(reason).id] = times;
+  };
+  count(common::Reason::native_budget, packed.refused);
+  count(common::Reason::native_onednn, packed.failed);
   dict.set("native", tallyDict(snapshot.native));
   dict.set("cache", cacheDict());
   dict.set("pool", poolDict());

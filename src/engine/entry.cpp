@@ -35,6 +35,7 @@ std::atomic<Stance> currentStance{Stance::Default};
 thread_local bool recordingHere = false;
 // Recordings of one entry that may end in a refusal, if each has another one.
 constexpr size_t kMostRefusals = 4;
+constexpr size_t kMostEventsToPrepare = 10000;
 
 }  // namespace
 
@@ -510,9 +511,12 @@ void Entry::compileNative(CompiledTrace& trace, const guard::Call& call) {
     packedWeights_ = std::make_shared<aten::PackedWeights>(
         static_cast<uint64_t>(options_.packedWeightsMb) << 20);
   }
-  trace.native = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_,
-                                             tensorOf, trace.native.get(), packedWeights_);
-  enqueue(trace.native);
+  const auto job = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_,
+                                               tensorOf, trace.native.get(), packedWeights_);
+  trace.native = job;
+  // The next call is to begin with what needs no kernels. For long traces nobody waits.
+  if (trace.recording->trace.events.size() <= kMostEventsToPrepare) job->prepare();
+  enqueue(job);
   addPhaseTime("graph", static_cast<double>(now() - start) * 1e-9);
 }
 

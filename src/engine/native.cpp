@@ -133,7 +133,8 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
     : name_(std::move(name)),
       slot_(plan.nativeSlot()),
       again_(before != nullptr),
-      pooled_(options.pool) {
+      pooled_(options.pool),
+      symbols_(options.symbols) {
   const ir::Trace& trace = recording.trace;
   const std::pair<bool, std::string_view> switches[] = {{options.noop, "noop"},
                                                         {options.dce, "dce"},
@@ -199,24 +200,47 @@ bool NativeJob::roundsOtherwise() const {
                                });
 }
 
+NativeJob::~NativeJob() = default;
+
 void NativeJob::run() {
-  auto report = std::make_shared<NativeReport>();
+  if (!being_) prepare();
   try {
     const Phase phase("native");
-    compile(*report);
+    if (draft_) {
+      makeKernels(*being_, *draft_);
+      publish(*draft_, true);
+    }
   } catch (const std::exception& error) {
-    noteFailure(*report, name_, error.what());
-    giveUp(*report, std::nullopt);
-    slot_->put(std::make_shared<aten::NativeCode>());  // nothing, in the place of a part
+    fail(error);
   }
+  draft_.reset();
   if (isAbandoned()) return;
-  count(*report);
-  report_.store(std::move(report));
+  count(*being_);
+  report_.store(std::move(being_));
   done_.store(true, std::memory_order_relaxed);
 }
 
-void NativeJob::compile(NativeReport& report) {
-  Draft draft;
+void NativeJob::prepare() {
+  being_ = std::make_shared<NativeReport>();
+  try {
+    const Phase phase("prepare");
+    compile();
+  } catch (const std::exception& error) {
+    fail(error);
+  }
+}
+
+void NativeJob::fail(const std::exception& error) {
+  noteFailure(*being_, name_, error.what());
+  giveUp(*being_, std::nullopt);
+  slot_->put(std::make_shared<aten::NativeCode>());  // nothing, in the place of a part
+  draft_.reset();
+}
+
+void NativeJob::compile() {
+  NativeReport& report = *being_;
+  draft_ = std::make_unique<Draft>();
+  Draft& draft = *draft_;
   draft.target = codegen::Target::host();
   draft.code.packing = std::make_shared<aten::PackingTime>();
   draft.code.pooled = pooled_;
@@ -230,12 +254,12 @@ void NativeJob::compile(NativeReport& report) {
     addAttentions(graph, draft);
     addKernels(graph, report, draft);
     addRelaid(graph, draft);
-    common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
+    if (common::logs(Channel::Native)) {
+      common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
+    }
   }
   graphs_.clear();
   publish(draft, true);  // calls begin to pack
-  makeKernels(report, draft);
-  publish(draft, true);
 }
 
 // The kernels of a graph, and what becomes of each of its operators.

@@ -53,7 +53,11 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
             const common::Options& options, const TensorOf& tensorOf, const NativeJob* before,
             std::shared_ptr<aten::PackedWeights> weights);
+  ~NativeJob() override;
 
+  // Makes the passes over the graphs, with the GIL or without: what needs no kernels is there for
+  // the next call. Otherwise run() does.
+  void prepare();
   void run() override;
   // What has no code yet goes before what has some; then that which was called last.
   Urgency urgency() const override;
@@ -72,7 +76,8 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   // Stopped, or nobody but the thread that runs it holds it any more.
   bool isAbandoned() const { return stopped() || weak_from_this().use_count() <= 1; }
   void noteWanted();
-  void compile(NativeReport& report);
+  void compile();
+  void fail(const std::exception& error);
   void addKernels(opt::Graph& graph, NativeReport& report, Draft& draft);
   void addLinears(opt::Graph& graph, Draft& draft);
   void addConvolutions(opt::Graph& graph, Draft& draft);
@@ -84,7 +89,9 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
 
   std::string name_;
   std::vector<opt::Graph> graphs_;
-  std::vector<OperatorFate> left_;  // operators that are in no graph
+  std::unique_ptr<Draft> draft_;         // from prepare() to the end of run()
+  std::shared_ptr<NativeReport> being_;  // likewise
+  std::vector<OperatorFate> left_;       // operators that are in no graph
   std::vector<std::string_view> without_;
   std::map<common::ValueId, std::shared_ptr<const aten::KnownTensor>> tensors_;  // maybe weights
   std::map<size_t, std::shared_ptr<aten::PackedWeight>> weights_;  // by event of the linear layer
@@ -93,7 +100,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   common::SharedSlot<const NativeReport> report_;
   const bool again_;
-  const bool pooled_;
+  const bool pooled_, symbols_;
   std::atomic<uint64_t> wanted_{0};
   std::atomic<bool> done_{false};
 };

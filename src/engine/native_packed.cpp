@@ -19,7 +19,8 @@ std::optional<aten::KernelTensor> tensorIf(const opt::Graph& graph, ValueId id) 
   return id.valid() ? std::optional(kernelTensor(graph, id)) : std::nullopt;
 }
 
-aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found) {
+aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found,
+                                   bool primitive) {
   aten::ConvolutionPacking out;
   out.padding = found.padding;
   out.after = found.after;
@@ -37,7 +38,7 @@ aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convoluti
   const bool within = found.activation != "relu" && found.activation != "hardtanh";
   if (within) out.activation = found.activation;
   out.algorithm = found.algorithm;
-  out.prepared = found.prepared;
+  out.prepared = primitive;
   return out;
 }
 
@@ -65,10 +66,10 @@ aten::ConvolutionCall callOf(const opt::Graph& graph, const opt::Convolution& fo
 }
 
 // Its operators run one by one after all; what comes after expects the result's layout.
-void unpack(opt::Graph& graph, const opt::Convolution& found) {
+void unpack(opt::Graph& graph, const opt::Convolution& found, Reason reason) {
   for (const size_t n : found.members) {
     graph.nodes[n].state = opt::Node::State::Kept;
-    graph.nodes[n].reason = Reason::native_weight;
+    graph.nodes[n].reason = reason;
   }
   graph.relaid[found.result.index()] = true;
 }
@@ -145,13 +146,17 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
 void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
   graph.relaid.resize(graph.types.size());
   for (const opt::Convolution& found : graph.convolutions) {
-    auto packed = packed_->weights->get(known(found.sources()), packingOf(graph, found));
-    packed_->hold(packed);
-    const bool primitive = found.prepared && aten::keepsPrimitives();
+    const bool primitive = found.prepared && symbols_ && aten::keepsPrimitives();
+    if (!primitive && !found.after.empty()) {
+      const bool asked = found.prepared;
+      unpack(graph, found, asked ? Reason::native_library : Reason::native_convolution);
+      continue;
+    }
     if (found.prepared && !primitive) insight::counters().addNative(Reason::native_library);
-    const bool byOperator = found.after.empty();
-    if (packed->possible() == aten::Packing::Never || (!primitive && !byOperator)) {
-      unpack(graph, found);
+    auto packed = packed_->weights->get(known(found.sources()), packingOf(graph, found, primitive));
+    packed_->hold(packed);
+    if (packed->possible() == aten::Packing::Never) {
+      unpack(graph, found, Reason::native_weight);
       continue;
     }
     aten::ConvolutionCall call = callOf(graph, found);
