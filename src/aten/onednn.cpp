@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <type_traits>
 
 namespace glowplug::aten::onednn {
 namespace {
@@ -83,7 +84,9 @@ class Library {
     return false;
   }
 
-  // All of them, or false.
+  // All of them, or false. Half a million names lie in 76 MB, and reading them takes 20 ms;
+  // oneDNN's functions are of the few that torch's build makes internal, so these are looked at
+  // first.
   bool find(Functions& out) const {
     const Elf64_Shdr* table = nullptr;
     for (const Elf64_Shdr& section : sections_) {
@@ -92,33 +95,33 @@ class Library {
     if (table == nullptr || table->sh_link >= sections_.size()) return false;
     const Elf64_Shdr& strings = sections_[table->sh_link];
     const auto names = file_.items<char>(strings.sh_offset, strings.sh_size);
-    for (const Elf64_Sym& symbol : file_.items<Elf64_Sym>(table->sh_offset, table->sh_size)) {
-      if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
-      std::string_view name = nameAt(names, symbol.st_name);
-      if (!name.starts_with("dnnl_")) continue;
-      name.remove_prefix(5);
-#define FUNCTION(function) \
-  if (name == #function) take(out.function, symbol);
+    const auto symbols = file_.items<Elf64_Sym>(table->sh_offset, table->sh_size);
+    size_t left = 0;
+#define FUNCTION(function) ++left;
 #include "aten/onednn.def"
 #undef FUNCTION
+    for (const bool internal : {true, false}) {
+      for (const Elf64_Sym& symbol : symbols) {
+        if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
+        if ((ELF64_ST_VISIBILITY(symbol.st_other) == STV_INTERNAL) != internal) continue;
+        left -= take(nameAt(names, symbol.st_name), symbol, out);
+        if (left == 0) return true;
+      }
     }
-    bool all = true;
-#define FUNCTION(function) all = all && out.function != nullptr;
-#include "aten/onednn.def"
-#undef FUNCTION
-    return all;
+    return false;
   }
 
  private:
   // In one piece of the library that is in memory: what `sections_` say may be of another file.
   bool isMapped(uintptr_t at, size_t bytes) const {
-    struct {
+    struct Wanted {
       uintptr_t base, at;
       size_t bytes;
       bool found = false;
-    } wanted{base_, at, bytes};
+    };
+    Wanted piece{base_, at, bytes};
     const auto look = [](dl_phdr_info* info, size_t, void* data) {
-      auto& wanted = *static_cast<decltype(&wanted)>(data);
+      auto& wanted = *static_cast<Wanted*>(data);
       if (info->dlpi_addr != wanted.base) return 0;
       for (const ElfW(Phdr) & part : std::span(info->dlpi_phdr, info->dlpi_phnum)) {
         if (part.p_type != PT_LOAD) continue;
@@ -128,13 +131,25 @@ class Library {
       }
       return 1;
     };
-    dl_iterate_phdr(look, &wanted);
-    return wanted.found;
+    dl_iterate_phdr(look, &piece);
+    return piece.found;
   }
 
-  template <class F>
-  void take(F& function, const Elf64_Sym& symbol) const {
-    function = reinterpret_cast<F>(base_ + symbol.st_value);
+  // How many of the functions it is: one or none.
+  size_t take(std::string_view name, const Elf64_Sym& symbol, Functions& out) const {
+    if (!name.starts_with("dnnl_")) return 0;
+    name.remove_prefix(5);
+    const auto is = [&](auto& function, std::string_view called) -> size_t {
+      if (name != called || function != nullptr) return 0;
+      function =
+          reinterpret_cast<std::remove_reference_t<decltype(function)>>(base_ + symbol.st_value);
+      return 1;
+    };
+    size_t found = 0;
+#define FUNCTION(function) found += is(out.function, #function);
+#include "aten/onednn.def"
+#undef FUNCTION
+    return found;
   }
 
   File file_;

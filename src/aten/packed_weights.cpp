@@ -1,6 +1,8 @@
 // The packed weights of an entry: which are one and the same, and how much memory they take.
 
 #include <algorithm>
+#include <cstring>
+#include <string_view>
 
 #include "aten/packed_weight_impl.h"
 #include "common/log.h"
@@ -52,7 +54,8 @@ std::shared_ptr<const void> PackedBytes::take(uint64_t bytes) {
 
 void countFailure(const char* why) {
   failures.fetch_add(1);
-  common::log(common::Channel::Native, "a packed weight: {}", why);
+  const std::string_view line(why, std::strcspn(why, "\n"));  // torch's go on with frames
+  common::log(common::Channel::Native, "a packed weight: {}", line);
 }
 
 PackedCounts packedCounts() { return {bytesOfAll.load(), refusals.load(), failures.load()}; }

@@ -114,7 +114,10 @@ std::atomic<uint64_t> calls{0};
 
 class WarmUp final : public Job {
  public:
-  void run() override { KernelLibrary::shared().warmUp(); }
+  void run() override {
+    aten::keepsPrimitives();  // reads the table of symbols
+    KernelLibrary::shared().warmUp();
+  }
   Urgency urgency() const override { return {2, 0}; }
 };
 

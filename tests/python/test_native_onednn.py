@@ -69,7 +69,7 @@ def test_uneven_padding_without_symbols_is_eagers(x):
     fast = ready(program, x, symbols=False)
     with torch.no_grad():
         assert torch.equal(fast(x), program(x))
-    report = glowplug.explain(glowplug.compile(program, options={"symbols": False}))
+    report = glowplug.explain(ready(program, x, symbols=False))
     with torch.no_grad():
         reasons = {fate.op: fate.reason for fate in report(x).native}
     assert reasons["aten::conv2d"] == "native_library"
@@ -127,7 +127,7 @@ def test_a_forked_process_on_one_thread():
         from torch import nn
         module = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.Conv2d(16, 8, 1)).eval()
         x = torch.randn(2, 3, 16, 16)
-        fast = glowplug.compile(module)
+        fast = glowplug.compile(module, options={"native": True})
         with torch.no_grad():
             for _ in range(4):
                 expected = fast(x)
@@ -155,7 +155,7 @@ def test_a_weight_that_cannot_be_packed_for_want_of_memory(layer, sizes):
         torch.set_num_threads(1)
         module = {layer}.eval()
         x = torch.randn({sizes})
-        fast = glowplug.compile(module)
+        fast = glowplug.compile(module, options={{"native": True}})
         with torch.no_grad():
             expected = module(x)
             fast(x)
