@@ -157,6 +157,7 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
       });
   packed_ = before ? before->packed_ : std::make_shared<HeldWeights>(std::move(weights));
   if (before) weights_ = before->weights_;
+  if (before) rounds_.store(before->rounds_.load());  // its code runs until there is other
   if (before) tensors_ = before->tensors_;
   for (size_t s = 0; s < plan.segments().size(); ++s) {
     const replay::Segment& segment = plan.segments()[s];
@@ -191,16 +192,6 @@ Urgency NativeJob::urgency() const {
 
 void NativeJob::noteWanted() {
   wanted_.store(calls.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-}
-
-bool NativeJob::roundsOtherwise() const {
-  const auto report = report_.load();
-  return report && std::any_of(report->operators.begin(), report->operators.end(),
-                               [](const OperatorFate& fate) {
-                                 return fate.kind == OperatorFate::Kind::Kernel ||
-                                        fate.kind == OperatorFate::Kind::Attention ||
-                                        fate.kind == OperatorFate::Kind::Packed;
-                               });
 }
 
 NativeJob::~NativeJob() = default;
@@ -323,7 +314,11 @@ void NativeJob::publish(Draft& draft, bool urgent) {
   const auto now = std::chrono::steady_clock::now();
   if (draft.published || isAbandoned()) return;
   if (!urgent && now - draft.lastPublished < kBetweenPublications) return;
-  slot_->put(std::make_shared<const aten::NativeCode>(draft.code));
+  const aten::NativeCode& code = draft.code;
+  if (code.calls.size() + code.linears.size() + code.convolutions.size() + code.attentions.size()) {
+    rounds_.store(true);
+  }
+  slot_->put(std::make_shared<const aten::NativeCode>(code));
   draft.published = true;
   draft.lastPublished = now;
 }

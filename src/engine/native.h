@@ -67,8 +67,8 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   }
   // Nothing while it has not been run.
   std::shared_ptr<const NativeReport> report() const;
-  // It has made kernels or packed weights.
-  bool roundsOtherwise() const;
+  // Calls may have met kernels, packed weights or attention of ours.
+  bool roundsOtherwise() const { return rounds_.load(); }
 
  private:
   void findWeights(opt::Graph& graph, const TensorOf& tensorOf);
@@ -102,7 +102,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   const bool again_;
   const bool pooled_, symbols_;
   std::atomic<uint64_t> wanted_{0};
-  std::atomic<bool> done_{false};
+  std::atomic<bool> done_{false}, rounds_{false};
 };
 
 // Has the thread set up LLVM, once a process, while the program goes on to its first call. With the
