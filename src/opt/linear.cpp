@@ -15,7 +15,7 @@ constexpr double kLeastFlops = 2e6;
 // Small weights are in cache for ATen's library as well: 576 x 24 x 96 and 144 x 48 x 192 (2.7
 // MFLOP) are level, 9 x 192 x 768 is 1.9 times as fast. And making a primitive takes oneDNN a
 // millisecond.
-constexpr double kFlopsOfSmallWeights = 5e6;
+constexpr double kFlopsOfSmallWeights = 4e6;
 constexpr double kSmallWeight = 50e3;  // elements
 
 // A kernel makes one element of the result at a time, of vectors along the weight's rows, and pays
