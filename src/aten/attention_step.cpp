@@ -46,9 +46,7 @@ bool OpProgram::Impl::runAttention(const Attention& attention, torch::jit::Stack
   };
   if (!fits(call.q) || !fits(call.k) || !fits(call.v) || (call.mask && !fits(*call.mask))) {
     call.mismatches->fetch_add(1, std::memory_order_relaxed);
-    for (const Step& step : attention.plain) {
-      if (!runStep(step, stack, slots)) return false;
-    }
+    if (!runPlain(attention.plain, stack, slots)) return false;
     relay(slots[call.result.value.index()], call.result);
     return true;
   }

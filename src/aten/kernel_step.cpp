@@ -138,6 +138,12 @@ void OpProgram::Impl::addDrops(const std::vector<common::ValueId>& values, Step&
   step.dropsEnd = drops.size();
 }
 
+bool OpProgram::Impl::runPlain(std::span<const Step> plain, torch::jit::Stack& stack,
+                               Slots& slots) const {
+  return std::all_of(plain.begin(), plain.end(),
+                     [&](const Step& step) { return runStep(step, stack, slots); });
+}
+
 bool OpProgram::Impl::runKernel(const Kernel& kernel, torch::jit::Stack& stack,
                                 Slots& slots) const {
   const KernelCall& call = *kernel.call;
@@ -146,9 +152,7 @@ bool OpProgram::Impl::runKernel(const Kernel& kernel, torch::jit::Stack& stack,
     const c10::IValue& slot = slots[call.inputs[i].value.index()];
     if (C10_UNLIKELY(!isAsRecorded(slot, call.inputs[i], kernel.reads[i]))) {
       call.mismatches->fetch_add(1, std::memory_order_relaxed);
-      for (const Step& plain : kernel.plain) {
-        if (!runStep(plain, stack, slots)) return false;
-      }
+      if (!runPlain(kernel.plain, stack, slots)) return false;
       for (const KernelTensor& output : call.outputs) {
         relay(slots[output.value.index()], output);
       }

@@ -4,7 +4,6 @@
 // place: a weight that has been written, another tensor, oneDNN switched off, or a precision asked
 // for that lets libraries round to bfloat16.
 
-#include <algorithm>
 #include <exception>
 
 #include "aten/op_program_impl.h"
@@ -54,10 +53,8 @@ bool OpProgram::Impl::unpacked(const PackedWeight& weight, std::atomic<uint64_t>
 bool OpProgram::Impl::runUnpacked(std::span<const Step> plain, const PackedWeight& weight,
                                   std::atomic<uint64_t>& mismatches, torch::jit::Stack& stack,
                                   std::vector<c10::IValue>& slots) const {
-  return unpacked(weight, mismatches, kOperatorsShare, [&] {
-    return std::all_of(plain.begin(), plain.end(),
-                       [&](const Step& step) { return runStep(step, stack, slots); });
-  });
+  return unpacked(weight, mismatches, kOperatorsShare,
+                  [&] { return runPlain(plain, stack, slots); });
 }
 
 bool OpProgram::Impl::runLinear(const Linear& linear, torch::jit::Stack& stack,

@@ -125,6 +125,8 @@ struct OpProgram::Impl {
   void addDrops(const std::vector<common::ValueId>& values, Step& step);
   static bool isAsRecorded(const c10::IValue& slot, const KernelTensor& recorded,
                            c10::ScalarType dtype);
+  bool runPlain(std::span<const Step> plain, torch::jit::Stack& stack,
+                std::vector<c10::IValue>& slots) const;
   bool runKernel(const Kernel& kernel, torch::jit::Stack& stack,
                  std::vector<c10::IValue>& slots) const;
 

@@ -278,8 +278,7 @@ void NativeJob::addKernels(opt::Graph& graph, NativeReport& report, Draft& draft
     }
     for (const common::ValueId id : group.inputs) call.inputs.push_back(kernelTensor(graph, id));
     for (const common::ValueId id : group.outputs) call.outputs.push_back(kernelTensor(graph, id));
-    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
-    mismatches_.push_back(call.mismatches);
+    call.mismatches = newMismatches();
     draft.calls.push_back(std::move(call));
     report.kernels.push_back(lower::print(*fused.kernel));
     draft.kernels.push_back(std::move(*fused.kernel));

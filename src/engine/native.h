@@ -73,6 +73,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
  private:
   void findWeights(opt::Graph& graph, const TensorOf& tensorOf);
   struct Draft;
+  std::shared_ptr<std::atomic<uint64_t>> newMismatches();  // one more that report() adds up
   // Stopped, or nobody but the thread that runs it holds it any more.
   bool isAbandoned() const { return stopped() || weak_from_this().use_count() <= 1; }
   void noteWanted();

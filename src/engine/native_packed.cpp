@@ -61,7 +61,6 @@ aten::ConvolutionCall callOf(const opt::Graph& graph, const opt::Convolution& fo
   call.activation = found.activation;
   call.algorithm = found.algorithm;
   call.scalars = found.scalars;
-  call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
   return call;
 }
 
@@ -101,6 +100,10 @@ void NativeJob::findWeights(opt::Graph& graph, const TensorOf& tensorOf) {
   }
 }
 
+std::shared_ptr<std::atomic<uint64_t>> NativeJob::newMismatches() {
+  return mismatches_.emplace_back(std::make_shared<std::atomic<uint64_t>>(0));
+}
+
 aten::KnownTensors NativeJob::known(const std::vector<ValueId>& values) const {
   aten::KnownTensors out;
   for (const ValueId id : values) out.push_back(tensors_.at(id));
@@ -130,8 +133,7 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
     call.activation = layer.activation;
     call.algorithm = layer.algorithm;
     call.packed = weight->second;
-    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
-    mismatches_.push_back(call.mismatches);
+    call.mismatches = newMismatches();
     draft.code.linears.push_back(std::move(call));
     draft.published = false;
   }
@@ -161,7 +163,7 @@ void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
     }
     aten::ConvolutionCall call = callOf(graph, found);
     call.packed = std::move(packed);
-    mismatches_.push_back(call.mismatches);
+    call.mismatches = newMismatches();
     draft.code.convolutions.push_back(std::move(call));
     draft.published = false;
   }
@@ -185,8 +187,7 @@ void NativeJob::addAttentions(opt::Graph& graph, Draft& draft) {
     call.causal = found.causal;
     call.scale = found.scale;
     call.headsPerKey = found.headsPerKey;
-    call.mismatches = std::make_shared<std::atomic<uint64_t>>(0);
-    mismatches_.push_back(call.mismatches);
+    call.mismatches = newMismatches();
     draft.code.attentions.push_back(std::move(call));
     draft.published = false;
   }

@@ -32,13 +32,6 @@ bool isPlain(const TensorType* type) {
          type->strides[3] == 1 && type->elements() > 0;
 }
 
-std::optional<double> scaleOf(const Operand& operand, int64_t depth) {
-  if (operand.kind == Kind::None) return 1 / std::sqrt(static_cast<double>(depth));
-  if (operand.kind == Kind::Real) return operand.real;
-  if (operand.kind == Kind::Integer) return static_cast<double>(operand.integer);
-  return {};
-}
-
 // A mask may be of size 1 where it is the same for all, but for columns.
 bool masks(const TensorType* mask, const std::vector<int64_t>& sizes) {
   if (!isPlain(mask) || mask->sizes[3] != sizes[3]) return false;
@@ -56,8 +49,7 @@ std::optional<Attention> attentionOf(const Graph& graph, size_t n, Reason& reaso
   Attention out{n, valueAt(node, 0), valueAt(node, 1), valueAt(node, 2), valueAt(node, 3)};
   if (!out.q.valid() || !out.k.valid() || !out.v.valid()) return {};
   const bool masked = node.operands[3].kind != Kind::None;
-  const Operand& dropout = node.operands[4];
-  const bool keeps = isNo(dropout) || (dropout.kind == Kind::Real && dropout.real == 0);
+  const bool keeps = numberAt(node, 4) == 0;
   out.causal = !isNo(node.operands[5]);
   if (!keeps || (out.causal && (masked || node.operands[5].kind != Kind::Bool))) return {};
   reason = Reason::native_layout;
@@ -78,9 +70,10 @@ std::optional<Attention> attentionOf(const Graph& graph, size_t n, Reason& reaso
       (!out.mask.valid() || !masks(graph.type(out.mask), {batch, heads, rows, columns}))) {
     return {};
   }
-  const std::optional<double> scale = scaleOf(node.operands[6], depth);
-  if (!scale) return {};
-  out.scale = *scale;
+  const bool scaled = node.operands[6].kind != Kind::None;
+  const std::optional<double> scale = numberAt(node, 6);
+  if (scaled && !scale) return {};
+  out.scale = scaled ? *scale : 1 / std::sqrt(static_cast<double>(depth));
   reason = Reason::native_small;
   if (rows < kLeastRows || batch * heads < kLeastHeads) return {};
   reason = Reason::native_operand;

@@ -41,6 +41,14 @@ int64_t TensorType::elements() const {
   return count;
 }
 
+std::optional<double> numberAt(const Node& node, size_t i) {
+  if (i >= node.operands.size()) return {};
+  const Operand& operand = node.operands[i];
+  if (operand.kind == Operand::Kind::Integer) return static_cast<double>(operand.integer);
+  if (operand.kind == Operand::Kind::Real) return operand.real;
+  return {};
+}
+
 void visitValues(const Node& node, const std::function<void(ValueId)>& visitor) {
   for (const Operand& operand : node.operands) {
     if (operand.kind == Operand::Kind::Value) visitor(operand.value);
@@ -63,6 +71,19 @@ void Graph::findUses() {
       if (makers[id.index()] < 0 && !isOperand) makers[id.index()] = static_cast<int64_t>(n);
     }
   }
+}
+
+bool Graph::isCalm(size_t from, size_t to) const {
+  for (size_t n = from + 1; n < to; ++n) {
+    if (nodes[n].barrier && nodes[n].state != Node::State::Packed) return false;
+  }
+  return true;
+}
+
+std::optional<size_t> Graph::onlyUser(ValueId value) const {
+  const auto& found = users[value.index()];
+  if (found.size() != 1 || escapes[value.index()]) return {};
+  return found[0];
 }
 
 Graph graphOf(const ir::Trace& trace, size_t begin, size_t end, std::vector<bool> escapes,

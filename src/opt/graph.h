@@ -128,7 +128,15 @@ struct Graph {
     return found ? &*found : nullptr;
   }
   void findUses();
+  // Nothing between the two nodes writes, but into what convolutions make for themselves, or leaves
+  // the segment's operators.
+  bool isCalm(size_t from, size_t to) const;
+  // The only operator that sees a value that nobody else needs.
+  std::optional<size_t> onlyUser(ValueId value) const;
 };
+
+// A constant; nothing where the operand is of another kind, or absent.
+std::optional<double> numberAt(const Node& node, size_t i);
 
 void visitValues(const Node& node, const std::function<void(ValueId)>& visitor);
 

@@ -12,30 +12,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "opt/activation.h"
 #include "opt/convolution.h"
 #include "opt/fusible.h"
-#include "opt/operators.h"
 #include "opt/passes.h"
 
 namespace glowplug::opt {
 namespace {
 
 using Kind = Operand::Kind;
-
-bool isNumber(const Node& node, size_t i, double number) {
-  if (i >= node.operands.size()) return false;
-  const Operand& operand = node.operands[i];
-  return (operand.kind == Kind::Integer && static_cast<double>(operand.integer) == number) ||
-         (operand.kind == Kind::Real && operand.real == number);
-}
-
-std::optional<double> numberAt(const Node& node, size_t i) {
-  if (i >= node.operands.size()) return {};
-  const Operand& operand = node.operands[i];
-  if (operand.kind == Kind::Integer) return static_cast<double>(operand.integer);
-  if (operand.kind == Kind::Real) return operand.real;
-  return {};
-}
 
 class Chain {
  public:
@@ -54,15 +39,6 @@ class Chain {
  private:
   ValueId value() const { return graph_.nodes[last_].results[0]; }
 
-  // Nothing between writes, or leaves the segment's operators.
-  bool isCalm(size_t from, size_t to) const {
-    for (size_t n = from + 1; n < to; ++n) {
-      const Node& node = graph_.nodes[n];
-      if (node.barrier && node.state != Node::State::Packed) return false;
-    }
-    return true;
-  }
-
   // The operator that is the next to see the value, and leaves it for nobody else.
   std::optional<size_t> successor() const {
     const ValueId made = value();
@@ -73,7 +49,7 @@ class Chain {
     if (next.state != Node::State::Kept || next.results.size() != 1) return {};
     const bool inPlace = next.results[0] == made;
     if (!inPlace && (found + 1 != users.end() || graph_.escapes[made.index()])) return {};
-    if (!isCalm(last_, *found)) return {};
+    if (!graph_.isCalm(last_, *found)) return {};
     const TensorType* from = graph_.type(made);
     const TensorType* to = graph_.type(next.results[0]);
     if (from == nullptr || to == nullptr || to->dtype != "f32" || to->grad) return {};
@@ -124,7 +100,7 @@ class Chain {
 
   bool takeOther(const Node& node, bool inPlace) {
     const bool adds = node.op == "aten::add.Tensor" || (node.op == "aten::add_.Tensor" && inPlace);
-    if (!adds || chain_.other.valid() || !isNumber(node, 2, 1)) return false;
+    if (!adds || chain_.other.valid() || numberAt(node, 2) != 1) return false;
     const Operand& a = node.operands[0];
     const Operand& b = node.operands[1];
     if (a.kind != Kind::Value || b.kind != Kind::Value || a.value == b.value) return false;
@@ -137,31 +113,12 @@ class Chain {
   }
 
   bool takeActivation(const Node& node) {
-    if (node.operands.empty() || node.operands[0].kind != Kind::Value) return false;
-    std::string_view name = baseName(node.op);
-    if (node.op != name) return false;
-    if (name.ends_with('_')) name.remove_suffix(1);
-    if (name == "aten::relu") {
-      chain_.activation = "relu";
-      return true;
-    }
+    const std::optional<Activation> found = activationOf(node);
     // After an addition oneDNN is asked for nothing else.
-    if (chain_.other.valid()) return false;
-    if (name == "aten::silu") {
-      chain_.activation = "swish";
-    } else if (name == "aten::gelu" && node.operands.size() == 2 &&
-               node.operands[1].kind == Kind::Text) {
-      chain_.activation = "gelu";
-      chain_.algorithm = node.operands[1].text;
-    } else if (name == "aten::hardtanh") {
-      const std::optional<double> least = numberAt(node, 1);
-      const std::optional<double> most = numberAt(node, 2);
-      if (!least || !most || *least > *most) return false;
-      chain_.activation = "hardtanh";
-      chain_.scalars = {*least, *most};
-    } else {
-      return false;
-    }
+    if (!found || (found->name != "relu" && chain_.other.valid())) return false;
+    chain_.activation = found->name;
+    chain_.algorithm = found->algorithm;
+    chain_.scalars = found->scalars;
     return true;
   }
 
@@ -176,8 +133,9 @@ class Chain {
     const bool plain = node.op == "aten::constant_pad_nd" && node.operands.size() == 3;
     if ((!named && !plain) || node.barrier || node.state != Node::State::Kept) return;
     const Operand& fill = node.operands.back();
-    if (!(named && fill.kind == Kind::None) && !isNumber(node, node.operands.size() - 1, 0)) return;
-    if (graph_.escapes[chain_.x.index()] || graph_.users[chain_.x.index()].size() != 1) return;
+    if (!(named && fill.kind == Kind::None) && numberAt(node, node.operands.size() - 1) != 0)
+      return;
+    if (!graph_.onlyUser(chain_.x)) return;
     const Operand& sides = node.operands[1];
     if (sides.kind != Kind::Integers || node.operands[0].kind != Kind::Value) return;
     const std::vector<int64_t>& by = sides.integers;
@@ -185,7 +143,7 @@ class Chain {
       return;
     const TensorType* type = graph_.type(node.operands[0].value);
     if (type == nullptr || type->sizes.size() != 4 || type->dtype != "f32") return;
-    if (type->elements() == 0 || !isCalm(n, chain_.node)) return;
+    if (type->elements() == 0 || !graph_.isCalm(n, chain_.node)) return;
     chain_.x = node.operands[0].value;
     if (by[0] != by[1] || by[2] != by[3]) {
       chain_.after = {chain_.padding[0] + by[3], chain_.padding[1] + by[1]};

@@ -89,6 +89,15 @@ void Recorder::describeCall(ir::Event& event, PyObject* callee, const Arguments&
   if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
 }
 
+// For a callee that looks at its arguments and lets go of them: what they become later is described
+// anew.
+void Recorder::describeApart(ir::Event& event, PyObject* callee, const Arguments& args) {
+  Described outer;
+  std::swap(outer, described_);
+  describeCall(event, callee, args);
+  std::swap(outer, described_);
+}
+
 bool Recorder::passesTensors(const ir::Event& event) const {
   std::vector<RecipeId> open = event.recipes;
   std::unordered_set<RecipeId> seen;
@@ -140,12 +149,7 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
     describeCall(event, callee, args);
     keptFresh_ |= escape() && event.keeps;
   } else {
-    // The callee looks at its arguments and lets go of them: they are described apart from what
-    // they become later.
-    Described outer;
-    std::swap(outer, described_);
-    describeCall(event, callee, args);
-    std::swap(outer, described_);
+    describeApart(event, callee, args);
   }
   if (!active_) return callAfterRefusal(invoke);
   Ref result = Ref::steal(callApart(invoke));

@@ -236,6 +236,7 @@ class Recorder final : public Operations, public aten::OpSink {
   bool anyForeign(const Arguments& args) const;
   cpython::Ref noteResult(ir::Event event, cpython::Ref result);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
+  void describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
   bool passesTensors(const ir::Event& event) const;
   bool escape();  // whether there was any such object
 

@@ -94,11 +94,8 @@ PyObject* Recorder::noteComputed(PyObject* callee, PyObject* const* operands, si
   ir::Event event;
   event.kind = ir::EventKind::Opaque;
   event.pure = true;
-  Described outer;
-  std::swap(outer, described_);
   size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
-  describeCall(event, callee, {operands, count - named, kwnames});
-  std::swap(outer, described_);
+  describeApart(event, callee, {operands, count - named, kwnames});
   ValueId value(trace().values.size());
   trace().values.push_back({ir::ValueKind::Object, common::SourceId(), common::MetaId(), false});
   event.results.push_back(value);

@@ -47,6 +47,13 @@ def check(module: nn.Module, fast, *args) -> None:
             is_close(fast(*args), module(*args))
 
 
+def check_packed(module: nn.Module, fast, *args) -> None:
+    """Before its weights are packed and after."""
+    check(module, fast, *args)
+    glowplug.wait()
+    check(module, fast, *args)
+
+
 def packed(module: nn.Module, *args) -> list[bool]:
     with torch.no_grad():
         return [fate.packed for fate in glowplug.explain(compiled(module))(*args).native]
@@ -63,9 +70,7 @@ def x() -> torch.Tensor:
 )
 def test_is_close_to_eager(module, x):
     fast = compiled(module)
-    check(module, fast, x)
-    glowplug.wait()
-    check(module, fast, x)
+    check_packed(module, fast, x)
     assert packed(module, x) == [True]
 
 
@@ -105,9 +110,7 @@ ACTIVATIONS = {
 def test_an_activation_is_part_of_the_layer(activation, x):
     module = nn.Sequential(layer(), activation)
     fast = compiled(module)
-    check(module, fast, x)
-    glowplug.wait()
-    check(module, fast, x)
+    check_packed(module, fast, x)
     assert packed(module, x) == [True, True]
     with torch.no_grad():
         module[0].weight.mul_(2)
@@ -118,9 +121,7 @@ def test_an_activation_is_part_of_the_layer(activation, x):
 def test_an_activation_keeps_what_is_no_number(activation, x):
     module = nn.Sequential(layer(), activation)
     fast = compiled(module)
-    check(module, fast, x)
-    glowplug.wait()
-    check(module, fast, x)
+    check_packed(module, fast, x)
     x = x.clone()
     x[0], x[1, 0], x[2, 0] = float("nan"), float("inf"), 1e30
     with torch.no_grad():
@@ -197,9 +198,7 @@ WRITES: dict[str, Callable[[torch.Tensor], None]] = {
 def test_a_written_weight_is_noticed(write, x):
     module = layer()
     fast = compiled(module)
-    check(module, fast, x)
-    glowplug.wait()
-    check(module, fast, x)
+    check_packed(module, fast, x)
     for _ in range(3):
         write(module.weight)
         check(module, fast, x)
@@ -298,9 +297,7 @@ def test_without_freezing_nothing_is_packed(x):
 def test_a_dropped_weight_dies(x):
     module = layer()
     fast = compiled(module)
-    check(module, fast, x)
-    glowplug.wait()
-    check(module, fast, x)
+    check_packed(module, fast, x)
     weight = weakref.ref(module.weight)
     module.weight = nn.Parameter(torch.randn(OUT, IN))
     gc.collect()

@@ -170,10 +170,14 @@ def test_a_child_process_goes_on(model):
     fast = warm(model)
     x = torch.randn(ROWS, WIDTH)
     expected = model(x)
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)  # OpenMP's threads do not survive a fork
-    child = os.fork()
-    if child == 0:
-        os._exit(0 if close(fast(x), expected) else 1)
+    try:
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if close(fast(x), expected) else 1)
+    finally:
+        torch.set_num_threads(threads)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
