@@ -48,8 +48,9 @@ def counters() -> dict[str, dict[str, int]]:
 
     ``stats`` counts calls, recordings, unique graphs, forks and more; ``graph_break`` the breaks by
     reason; ``recompiles`` new recordings by the guard that failed; ``refusals`` the callables left
-    eager, by reason; ``native`` the operators that no kernel computes, by reason; ``cache`` what
-    came from the disk cache of machine code and what of it was not used (``rejected_*``); ``pool``
+    eager, by reason; ``native`` the operators that no kernel computes, by reason,
+    and the bytes that packed weights take just now (``packed_weight_bytes``); ``cache`` what came
+    from the disk cache of machine code and what of it was not used (``rejected_*``); ``pool``
     blocks of memory that calls took, anew and again, and the bytes in use and idle just now.
     """
     return _C.counters()

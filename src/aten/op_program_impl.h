@@ -11,6 +11,8 @@
 
 namespace glowplug::aten {
 
+struct Packed;
+
 struct Values::Impl {
   std::vector<c10::IValue> slots;  // None: absent, or an undefined tensor
   TensorTrail trail;
@@ -80,6 +82,9 @@ struct OpProgram::Impl {
     const ConvolutionCall* call;
     Clamp clamp;
     std::vector<Step> plain;
+    struct {
+      bool x, other, result;
+    } laid;  // which have their channels last
   };
   using LinearSignature = at::Tensor(const at::Tensor&, const at::Tensor&,
                                      const std::optional<at::Tensor>&, std::string_view,
@@ -147,6 +152,10 @@ struct OpProgram::Impl {
   void compileRelaid();
   bool runConvolution(const Convolution& convolution, torch::jit::Stack& stack,
                       std::vector<c10::IValue>& slots) const;
+  static at::Tensor convolve(const Convolution& convolution, const Packed& packed,
+                             const std::vector<c10::IValue>& slots);
+  at::Tensor convolveByOperator(const Convolution& convolution, const Packed& packed,
+                                const std::vector<c10::IValue>& slots) const;
   static void clamp(at::Tensor& made, const Convolution& convolution);
   static void relay(c10::IValue& slot, const KernelTensor& tensor);
 

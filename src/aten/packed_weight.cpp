@@ -1,5 +1,6 @@
 #include "aten/packed_weight.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "aten/buffer_pool.h"
@@ -22,37 +23,64 @@ c10::TypedOperatorHandle<Signature> operatorNamed(const char* name) {
 
 using Made = PackedWeight::Impl::Made;
 
+struct Norm {
+  at::Tensor scale, shift;  // undefined without a norm
+};
+
 // y = (conv(x, w) + b - mean) / sqrt(variance + epsilon) * gamma + beta: the factors in double, the
 // product with the weight in float, since weights are large and calls wait for the cores.
-Made normed(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
+Norm normOf(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
+  if (!how.normed) return {};
+  std::vector<at::Tensor> dense;  // but for the weight
+  for (const at::Tensor& source : sources) {
+    dense.push_back(dense.empty() ? at::Tensor() : source.contiguous());
+  }
   size_t next = 3;
-  const auto wide = [&](bool given, double otherwise) {
-    return given ? sources[next++].to(at::kDouble)
-                 : at::full_like(sources[1], otherwise, at::kDouble);
-  };
-  const at::Tensor bias = wide(how.hasBias, 0);
-  const at::Tensor gamma = wide(how.hasGamma, 1);
-  const at::Tensor beta = wide(how.hasBeta, 0);
-  const at::Tensor scale = gamma / (sources[2].to(at::kDouble) + how.epsilon).sqrt();
-  const at::Tensor weight = sources[0] * scale.to(at::kFloat).view({-1, 1, 1, 1});
-  const at::Tensor shift = beta + (bias - sources[1].to(at::kDouble)) * scale;
-  return {weight, shift.to(at::kFloat)};
+  const auto given = [&](bool is) { return is ? dense[next++].const_data_ptr<float>() : nullptr; };
+  const float* mean = dense[1].const_data_ptr<float>();
+  const float* variance = dense[2].const_data_ptr<float>();
+  const float* bias = given(how.hasBias);
+  const float* gamma = given(how.hasGamma);
+  const float* beta = given(how.hasBeta);
+  Norm out{at::empty_like(dense[1]), at::empty_like(dense[1])};
+  auto* scales = out.scale.mutable_data_ptr<float>();
+  auto* shifts = out.shift.mutable_data_ptr<float>();
+  for (int64_t c = 0; c < dense[1].numel(); ++c) {
+    const double scale = (gamma ? gamma[c] : 1.0) / std::sqrt(variance[c] + how.epsilon);
+    scales[c] = static_cast<float>(scale);
+    const double moved = (bias ? bias[c] : 0.0) - mean[c];
+    shifts[c] = static_cast<float>((beta ? beta[c] : 0.0) + moved * scale);
+  }
+  return out;
 }
 
+// Memory that is needed only while packing may come from the pool; what stays may not.
 Made packConvolution(const std::vector<at::Tensor>& sources, const ConvolutionPacking& how) {
-  Made made{sources[0], at::Tensor()};
-  if (how.normed) made = normed(sources, how);
-  made.first = operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
-                   .call(made.first.contiguous(), how.padding, how.stride, how.dilation, how.groups,
-                         at::IntArrayRef(how.inputSizes));
-  return made;
+  const Norm norm = normOf(sources, how);
+  at::Tensor weight = sources[0].contiguous();
+  if (how.prepared) {
+    try {
+      return {at::Tensor(), norm.shift,
+              std::make_shared<ConvolutionPrimitive>(weight, norm.scale, norm.shift, how)};
+    } catch (const std::runtime_error& error) {
+      countFailure(error.what());
+    }
+  }
+  if (!how.after.empty()) return {};
+  if (norm.scale.defined()) weight = weight * norm.scale.view({-1, 1, 1, 1});
+  const PoolPause ownMemory;
+  return {operatorNamed<ReorderConvolution>("mkldnn::_reorder_convolution_weight")
+              .call(weight, how.padding, how.stride, how.dilation, how.groups,
+                    at::IntArrayRef(how.inputSizes)),
+          norm.shift, nullptr};
 }
 
 Made packLinear(const std::vector<at::Tensor>& sources, const LinearPacking& how) {
   const at::Tensor weight = how.transposed ? sources[0].t() : sources[0];
+  const PoolPause ownMemory;
   return {operatorNamed<ReorderLinear>("mkldnn::_reorder_linear_weight")
               .call(weight.contiguous(), how.rows),
-          at::Tensor()};
+          at::Tensor(), nullptr};
 }
 
 // Whether writes to a tensor can be noticed; Later if not just now.
@@ -84,6 +112,8 @@ std::vector<WeightState> statesOf(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
+bool keepsPrimitives() { return onednn::functions() != nullptr; }
+
 KnownTensor::KnownTensor(PyObject* tensor) {
   const at::Tensor& unpacked = THPVariable_Unpack(tensor);
   using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
@@ -91,14 +121,18 @@ KnownTensor::KnownTensor(PyObject* tensor) {
 }
 KnownTensor::~KnownTensor() = default;
 
-PackedWeight::PackedWeight(std::shared_ptr<const KnownTensor> weight, LinearPacking how)
-    : impl_(std::make_unique<Impl>()) {
-  impl_->sources = {std::move(weight)};
-  impl_->make = [how](const std::vector<at::Tensor>& sources) { return packLinear(sources, how); };
-}
-PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how)
+PackedWeight::PackedWeight(KnownTensors sources, LinearPacking how,
+                           std::shared_ptr<PackedBytes> budget)
     : impl_(std::make_unique<Impl>()) {
   impl_->sources = std::move(sources);
+  impl_->budget = std::move(budget);
+  impl_->make = [how](const std::vector<at::Tensor>& sources) { return packLinear(sources, how); };
+}
+PackedWeight::PackedWeight(KnownTensors sources, ConvolutionPacking how,
+                           std::shared_ptr<PackedBytes> budget)
+    : impl_(std::make_unique<Impl>()) {
+  impl_->sources = std::move(sources);
+  impl_->budget = std::move(budget);
   if (how.normed) {
     impl_->firstHidden = 1;
     impl_->endHidden = 3;
@@ -138,22 +172,34 @@ Packing PackedWeight::Impl::pack() {
   const auto earlier = packed.load();
   if (earlier && earlier->states == before && dirty->load() == HandedOut::Nothing)
     return Packing::Done;
-  const PoolPause ownMemory;
+  // Of the earlier weight nothing is left but what other calls still use.
+  packed.store(nullptr);
+  auto share = budget->take(tensors[0].nbytes());
+  if (!share) {
+    refused.store(true, std::memory_order_relaxed);
+    return Packing::Never;
+  }
   const c10::InferenceMode plainTensors(false);
   const at::AutoDispatchBelowADInplaceOrView below;
   std::vector<at::Tensor> detached;
   std::vector<at::Tensor> contents;
   for (size_t i = 0; i < tensors.size(); ++i) {
+    const PoolPause ownMemory;
     const bool hidden = i >= firstHidden && i < endHidden;
     detached.push_back(hidden ? tensors[i].detach().clone(at::MemoryFormat::Contiguous)
                               : tensors[i].detach());
     if (hidden) contents.push_back(detached.back());
   }
   Made made = make(detached);
+  if (!made.weight.defined() && !made.primitive) {
+    refused.store(true, std::memory_order_relaxed);
+    return Packing::Never;
+  }
   if (statesOf(tensors) != before) return Packing::Later;
   if (dirty->load() != HandedOut::Nothing) return Packing::Later;
-  auto out = std::make_shared<Packed>(std::move(made.first), std::move(made.second), before,
-                                      std::move(contents));
+  auto out = std::make_shared<Packed>(std::move(made.weight), std::move(made.bias),
+                                      std::move(made.primitive), before, std::move(contents),
+                                      std::move(share));
   for (const at::Tensor& tensor : tensors) {
     out->storages.push_back(tensor.storage().getWeakStorageImpl());
   }
@@ -161,11 +207,27 @@ Packing PackedWeight::Impl::pack() {
   return Packing::Done;
 }
 
+Packing PackedWeight::Impl::tryToPack() {
+  try {
+    return pack();
+  } catch (const std::exception& error) {
+    refuse(error.what());
+    return Packing::Never;
+  }
+}
+
+void PackedWeight::Impl::refuse(const char* why) {
+  refused.store(true, std::memory_order_relaxed);
+  packed.store(nullptr);
+  countFailure(why);
+}
+
 std::shared_ptr<const Packed> PackedWeight::Impl::current(const Sources& now, PackingTime& time) {
   std::shared_ptr<const Packed> made = packed.load();
   for (size_t i = 0; i < sources.size(); ++i) {
     if (now[i] != sources[i]->impl().address) return nullptr;
   }
+  if (C10_UNLIKELY(refused.load(std::memory_order_relaxed))) return nullptr;
   bool same = made && dirty->load() == HandedOut::Nothing;
   for (size_t i = 0; same && i < sources.size(); ++i) {
     same = made->states[i] == WeightState(*now[i]);
@@ -182,7 +244,7 @@ std::shared_ptr<const Packed> PackedWeight::Impl::first(PackingTime& time) {
   const std::unique_lock held(lock, std::try_to_lock);
   if (!held || !time.any()) return nullptr;
   const auto start = std::chrono::steady_clock::now();
-  const Packing done = pack();
+  const Packing done = tryToPack();
   time.spend(std::chrono::steady_clock::now() - start);
   if (done == Packing::Later) return nullptr;
   waiting.store(false, std::memory_order_release);
@@ -200,36 +262,9 @@ std::shared_ptr<const Packed> PackedWeight::Impl::changed(const Sources& now) {
   const bool settled = seen && *seen == states && !handedOut;
   seen = std::move(states);
   if (!settled || repacks >= kMostRepacks) return nullptr;
-  if (pack() != Packing::Done) return nullptr;
+  if (tryToPack() != Packing::Done) return nullptr;
   ++repacks;
   return packed.load();
-}
-
-struct PackedConvolutions::Impl {
-  struct Entry {
-    std::vector<const c10::TensorImpl*> addresses;
-    KnownTensors sources;
-    ConvolutionPacking how;
-    std::shared_ptr<PackedWeight> packed;
-  };
-  std::mutex lock;
-  std::vector<Entry> entries;
-};
-
-PackedConvolutions::PackedConvolutions() : impl_(std::make_unique<Impl>()) {}
-PackedConvolutions::~PackedConvolutions() = default;
-
-std::shared_ptr<PackedWeight> PackedConvolutions::get(const KnownTensors& sources,
-                                                      const ConvolutionPacking& how) {
-  std::vector<const c10::TensorImpl*> addresses;
-  for (const auto& source : sources) addresses.push_back(source->impl().address);
-  const std::lock_guard held(impl_->lock);
-  for (const Impl::Entry& entry : impl_->entries) {
-    if (entry.addresses == addresses && entry.how == how) return entry.packed;
-  }
-  auto made = std::make_shared<PackedWeight>(sources, how);
-  impl_->entries.push_back({std::move(addresses), sources, how, made});
-  return made;
 }
 
 }  // namespace glowplug::aten

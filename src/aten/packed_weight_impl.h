@@ -5,6 +5,7 @@
 #include <functional>
 #include <mutex>
 
+#include "aten/convolution_primitive.h"
 #include "aten/packed_weight.h"
 #include "aten/torch.h"
 #include "aten/unversioned.h"
@@ -30,21 +31,43 @@ struct KnownTensor::Impl {
   const c10::TensorImpl* address;
 };
 
+// That oneDNN refused what was asked of it.
+void countFailure(const char* why);
+
+// How much of a limit is used. Any thread.
+class PackedBytes : public std::enable_shared_from_this<PackedBytes> {
+ public:
+  explicit PackedBytes(uint64_t limit) : limit_(limit) {}
+
+  // Given back when the share is let go of. Null, and counted, if there is not as much left.
+  std::shared_ptr<const void> take(uint64_t bytes);
+
+ private:
+  const uint64_t limit_;
+  std::atomic<uint64_t> used_{0};
+};
+
 struct Packed {
-  at::Tensor weight;  // oneDNN's layout
+  at::Tensor weight;  // oneDNN's layout; undefined where a primitive has it
   at::Tensor bias;    // undefined where it is not part of the packing
+  std::shared_ptr<const ConvolutionPrimitive> primitive;  // may be null
   std::vector<WeightState> states;
   // What sources from `Impl::firstHidden` to `Impl::endHidden` contained.
   std::vector<at::Tensor> contents;
+  std::shared_ptr<const void> share;  // of the limit
   // Keep the storages' addresses from being used again.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages;
 };
 
 struct PackedWeight::Impl {
   using Sources = c10::SmallVector<const c10::TensorImpl*, 6>;
-  using Made = std::pair<at::Tensor, at::Tensor>;  // weight and bias
+  struct Made {
+    at::Tensor weight, bias;
+    std::shared_ptr<const ConvolutionPrimitive> primitive;
+  };
 
   KnownTensors sources;
+  std::shared_ptr<PackedBytes> budget;
   // Running statistics are written by batch norms in training without moving the version on, so
   // their contents are compared: they are small.
   size_t firstHidden = 0, endHidden = 0;
@@ -59,7 +82,8 @@ struct PackedWeight::Impl {
   std::optional<std::vector<WeightState>> seen;
   int repacks = 0;
 
-  std::atomic<bool> waiting{true};  // for the first packing
+  std::atomic<bool> waiting{true};   // for the first packing
+  std::atomic<bool> refused{false};  // by the limit, or by oneDNN
 
   // What is packed while `now` are the tensors that it was made of; otherwise null. It is packed
   // when there is time for it. What has changed, and stayed the same from one call to the next, is
@@ -68,6 +92,10 @@ struct PackedWeight::Impl {
   std::shared_ptr<const Packed> first(PackingTime& time);
   std::shared_ptr<const Packed> changed(const Sources& now);
   Packing pack();
+  // As pack(); what that throws, the program is not to see.
+  Packing tryToPack();
+  // Not again; counted.
+  void refuse(const char* why);
   // The tensors alive, if their writers are noticed.
   Packing find(std::vector<at::Tensor>& tensors) const;
 };

@@ -3,6 +3,7 @@
 #include <Python.h>
 
 #include "aten/buffer_pool.h"
+#include "aten/packed_weight.h"
 #include "aten/unversioned.h"
 #include "bindings/entry_object.h"
 #include "bindings/evaluate.h"
@@ -59,6 +60,13 @@ PyObject* counters(PyObject*, PyObject*) {
   dict.set("graph_break", tallyDict(snapshot.graphBreak));
   dict.set("recompiles", tallyDict(snapshot.recompiles));
   dict.set("refusals", tallyDict(snapshot.refusals));
+  const aten::PackedCounts packed = aten::packedCounts();
+  snapshot.native["packed_weight_bytes"] = packed.bytes;
+  const auto count = [&](common::Reason reason, uint64_t times) {
+    if (times > 0) snapshot.native[common::info(reason).id] = times;
+  };
+  count(common::Reason::native_budget, packed.refused);
+  count(common::Reason::native_onednn, packed.failed);
   dict.set("native", tallyDict(snapshot.native));
   dict.set("cache", cacheDict());
   dict.set("pool", poolDict());
@@ -69,6 +77,7 @@ PyObject* reset(PyObject*, PyObject*) {
   bindings::resetAllEntries();
   engine::cancelJobs();
   insight::counters().reset();
+  aten::resetPackedCounts();
   engine::KernelLibrary::shared().disk().resetCounts();
   engine::resetPhaseTimes();
   aten::emptyPool();

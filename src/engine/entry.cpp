@@ -35,6 +35,7 @@ std::atomic<Stance> currentStance{Stance::Default};
 thread_local bool recordingHere = false;
 // Recordings of one entry that may end in a refusal, if each has another one.
 constexpr size_t kMostRefusals = 4;
+constexpr size_t kMostEventsToPrepare = 10000;
 
 }  // namespace
 
@@ -506,9 +507,16 @@ void Entry::compileNative(CompiledTrace& trace, const guard::Call& call) {
     const int32_t index = trace.plan->inputIndex(value);
     return known && index >= 0 ? fetched[static_cast<size_t>(index)].get() : nullptr;
   };
-  trace.native = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_,
-                                             tensorOf, trace.native.get());
-  enqueue(trace.native);
+  if (!packedWeights_) {
+    packedWeights_ = std::make_shared<aten::PackedWeights>(
+        static_cast<uint64_t>(options_.packedWeightsMb) << 20);
+  }
+  const auto job = std::make_shared<NativeJob>(*trace.recording, *trace.plan, name_, options_,
+                                               tensorOf, trace.native.get(), packedWeights_);
+  trace.native = job;
+  // The next call is to begin with what needs no kernels. For long traces nobody waits.
+  if (trace.recording->trace.events.size() <= kMostEventsToPrepare) job->prepare();
+  enqueue(job);
   addPhaseTime("graph", static_cast<double>(now() - start) * 1e-9);
 }
 

@@ -122,6 +122,7 @@ class Entry {
   std::string name_;
   Backend backend_;
   common::Options options_;
+  std::shared_ptr<aten::PackedWeights> packedWeights_;  // from the first native code on
   bool fullgraph_;
   uint64_t id_;
   std::vector<std::shared_ptr<TraceGroup>> groups_;  // most recently used first

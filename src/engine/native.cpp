@@ -114,7 +114,10 @@ std::atomic<uint64_t> calls{0};
 
 class WarmUp final : public Job {
  public:
-  void run() override { KernelLibrary::shared().warmUp(); }
+  void run() override {
+    aten::keepsPrimitives();  // reads the table of symbols
+    KernelLibrary::shared().warmUp();
+  }
   Urgency urgency() const override { return {2, 0}; }
 };
 
@@ -129,17 +132,22 @@ void warmUpNative() {
 
 NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
                      const common::Options& options, const TensorOf& tensorOf,
-                     const NativeJob* before)
+                     const NativeJob* before, std::shared_ptr<aten::PackedWeights> weights)
     : name_(std::move(name)),
       slot_(plan.nativeSlot()),
       again_(before != nullptr),
-      pooled_(options.pool) {
+      pooled_(options.pool),
+      symbols_(options.symbols) {
   const ir::Trace& trace = recording.trace;
-  const std::pair<bool, std::string_view> switches[] = {
-      {options.noop, "noop"},           {options.dce, "dce"},
-      {options.layout, "layout"},       {options.linears, "linears"},
-      {options.attention, "attention"}, {options.convolutions, "convolutions"},
-      {options.fuse, "fuse"},           {options.cse, "cse"}};
+  const std::pair<bool, std::string_view> switches[] = {{options.noop, "noop"},
+                                                        {options.dce, "dce"},
+                                                        {options.layout, "layout"},
+                                                        {options.linears, "linears"},
+                                                        {options.attention, "attention"},
+                                                        {options.convolutions, "convolutions"},
+                                                        {options.prepare, "prepare"},
+                                                        {options.fuse, "fuse"},
+                                                        {options.cse, "cse"}};
   for (const auto& [on, pass] : switches) {
     if (!on) without_.push_back(pass);
   }
@@ -147,8 +155,9 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
       std::any_of(trace.events.begin(), trace.events.end(), [&](const ir::Event& event) {
         return event.kind == ir::EventKind::Op && recording.ops.isOwn(event.op);
       });
-  convolutions_ = before ? before->convolutions_ : std::make_shared<aten::PackedConvolutions>();
+  packed_ = before ? before->packed_ : std::make_shared<HeldWeights>(std::move(weights));
   if (before) weights_ = before->weights_;
+  if (before) rounds_.store(before->rounds_.load());  // its code runs until there is other
   if (before) tensors_ = before->tensors_;
   for (size_t s = 0; s < plan.segments().size(); ++s) {
     const replay::Segment& segment = plan.segments()[s];
@@ -185,34 +194,47 @@ void NativeJob::noteWanted() {
   wanted_.store(calls.fetch_add(1, std::memory_order_relaxed) + 1, std::memory_order_relaxed);
 }
 
-bool NativeJob::roundsOtherwise() const {
-  const auto report = report_.load();
-  return report && std::any_of(report->operators.begin(), report->operators.end(),
-                               [](const OperatorFate& fate) {
-                                 return fate.kind == OperatorFate::Kind::Kernel ||
-                                        fate.kind == OperatorFate::Kind::Attention ||
-                                        fate.kind == OperatorFate::Kind::Packed;
-                               });
-}
+NativeJob::~NativeJob() = default;
 
 void NativeJob::run() {
-  auto report = std::make_shared<NativeReport>();
+  if (!being_) prepare();
   try {
     const Phase phase("native");
-    compile(*report);
+    if (draft_) {
+      makeKernels(*being_, *draft_);
+      publish(*draft_, true);
+    }
   } catch (const std::exception& error) {
-    noteFailure(*report, name_, error.what());
-    giveUp(*report, std::nullopt);
-    slot_->put(std::make_shared<aten::NativeCode>());  // nothing, in the place of a part
+    fail(error);
   }
+  draft_.reset();
   if (isAbandoned()) return;
-  count(*report);
-  report_.store(std::move(report));
+  count(*being_);
+  report_.store(std::move(being_));
   done_.store(true, std::memory_order_relaxed);
 }
 
-void NativeJob::compile(NativeReport& report) {
-  Draft draft;
+void NativeJob::prepare() {
+  being_ = std::make_shared<NativeReport>();
+  try {
+    const Phase phase("prepare");
+    compile();
+  } catch (const std::exception& error) {
+    fail(error);
+  }
+}
+
+void NativeJob::fail(const std::exception& error) {
+  noteFailure(*being_, name_, error.what());
+  giveUp(*being_, std::nullopt);
+  slot_->put(std::make_shared<aten::NativeCode>());  // nothing, in the place of a part
+  draft_.reset();
+}
+
+void NativeJob::compile() {
+  NativeReport& report = *being_;
+  draft_ = std::make_unique<Draft>();
+  Draft& draft = *draft_;
   draft.target = codegen::Target::host();
   draft.code.packing = std::make_shared<aten::PackingTime>();
   draft.code.pooled = pooled_;
@@ -226,12 +248,12 @@ void NativeJob::compile(NativeReport& report) {
     addAttentions(graph, draft);
     addKernels(graph, report, draft);
     addRelaid(graph, draft);
-    common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
+    if (common::logs(Channel::Native)) {
+      common::log(Channel::Native, "{}\n{}", name_, opt::print(graph));
+    }
   }
   graphs_.clear();
   publish(draft, true);  // calls begin to pack
-  makeKernels(report, draft);
-  publish(draft, true);
 }
 
 // The kernels of a graph, and what becomes of each of its operators.
@@ -291,7 +313,11 @@ void NativeJob::publish(Draft& draft, bool urgent) {
   const auto now = std::chrono::steady_clock::now();
   if (draft.published || isAbandoned()) return;
   if (!urgent && now - draft.lastPublished < kBetweenPublications) return;
-  slot_->put(std::make_shared<const aten::NativeCode>(draft.code));
+  const aten::NativeCode& code = draft.code;
+  if (code.calls.size() + code.linears.size() + code.convolutions.size() + code.attentions.size()) {
+    rounds_.store(true);
+  }
+  slot_->put(std::make_shared<const aten::NativeCode>(code));
   draft.published = true;
   draft.lastPublished = now;
 }

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,16 @@ struct NativeReport {
   uint64_t mismatches = 0;
 };
 
+// The packed weights of an entry, and those of them that one plan needs. Any thread.
+struct HeldWeights {
+  const std::shared_ptr<aten::PackedWeights> weights;
+  std::mutex lock;
+  std::vector<std::shared_ptr<aten::PackedWeight>> held;
+
+  explicit HeldWeights(std::shared_ptr<aten::PackedWeights> of) : weights(std::move(of)) {}
+  void hold(std::shared_ptr<aten::PackedWeight> weight);
+};
+
 class NativeJob final : public Job, public std::enable_shared_from_this<NativeJob> {
  public:
   // The tensor that a value is from the start, borrowed; null if it is not known.
@@ -40,8 +51,13 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
 
   // With the GIL. `before`: an earlier job of the plan, whose packed weights are taken over.
   NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
-            const common::Options& options, const TensorOf& tensorOf, const NativeJob* before);
+            const common::Options& options, const TensorOf& tensorOf, const NativeJob* before,
+            std::shared_ptr<aten::PackedWeights> weights);
+  ~NativeJob() override;
 
+  // Makes the passes over the graphs, with the GIL or without: what needs no kernels is there for
+  // the next call. Otherwise run() does.
+  void prepare();
   void run() override;
   // What has no code yet goes before what has some; then that which was called last.
   Urgency urgency() const override;
@@ -51,8 +67,8 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   }
   // Nothing while it has not been run.
   std::shared_ptr<const NativeReport> report() const;
-  // It has made kernels or packed weights.
-  bool roundsOtherwise() const;
+  // Calls may have met kernels, packed weights or attention of ours.
+  bool roundsOtherwise() const { return rounds_.load(); }
 
  private:
   void findWeights(opt::Graph& graph, const TensorOf& tensorOf);
@@ -61,7 +77,8 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   // Stopped, or nobody but the thread that runs it holds it any more.
   bool isAbandoned() const { return stopped() || weak_from_this().use_count() <= 1; }
   void noteWanted();
-  void compile(NativeReport& report);
+  void compile();
+  void fail(const std::exception& error);
   void addKernels(opt::Graph& graph, NativeReport& report, Draft& draft);
   void addLinears(opt::Graph& graph, Draft& draft);
   void addConvolutions(opt::Graph& graph, Draft& draft);
@@ -73,18 +90,20 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
 
   std::string name_;
   std::vector<opt::Graph> graphs_;
-  std::vector<OperatorFate> left_;  // operators that are in no graph
+  std::unique_ptr<Draft> draft_;         // from prepare() to the end of run()
+  std::shared_ptr<NativeReport> being_;  // likewise
+  std::vector<OperatorFate> left_;       // operators that are in no graph
   std::vector<std::string_view> without_;
   std::map<common::ValueId, std::shared_ptr<const aten::KnownTensor>> tensors_;  // maybe weights
   std::map<size_t, std::shared_ptr<aten::PackedWeight>> weights_;  // by event of the linear layer
-  std::shared_ptr<aten::PackedConvolutions> convolutions_;
+  std::shared_ptr<HeldWeights> packed_;                            // of all jobs of the plan
   std::shared_ptr<replay::NativeSlot> slot_;
   std::vector<std::shared_ptr<std::atomic<uint64_t>>> mismatches_;
   common::SharedSlot<const NativeReport> report_;
   const bool again_;
-  const bool pooled_;
+  const bool pooled_, symbols_;
   std::atomic<uint64_t> wanted_{0};
-  std::atomic<bool> done_{false};
+  std::atomic<bool> done_{false}, rounds_{false};
 };
 
 // Has the thread set up LLVM, once a process, while the program goes on to its first call. With the

@@ -5,6 +5,7 @@
 
 #include "aten/attention.h"
 #include "engine/native_draft.h"
+#include "insight/counters.h"
 #include "opt/convolution.h"
 #include "opt/linear.h"
 
@@ -18,9 +19,11 @@ std::optional<aten::KernelTensor> tensorIf(const opt::Graph& graph, ValueId id) 
   return id.valid() ? std::optional(kernelTensor(graph, id)) : std::nullopt;
 }
 
-aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found) {
+aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convolution& found,
+                                   bool primitive) {
   aten::ConvolutionPacking out;
   out.padding = found.padding;
+  out.after = found.after;
   out.stride = found.stride;
   out.dilation = found.dilation;
   out.inputSizes = graph.type(found.x)->sizes;
@@ -30,6 +33,12 @@ aten::ConvolutionPacking packingOf(const opt::Graph& graph, const opt::Convoluti
   out.hasGamma = found.gamma.valid();
   out.hasBeta = found.beta.valid();
   out.epsilon = found.epsilon;
+  out.biased = found.normed || found.bias.valid();
+  out.adds = found.other.valid();
+  const bool within = found.activation != "relu" && found.activation != "hardtanh";
+  if (within) out.activation = found.activation;
+  out.algorithm = found.algorithm;
+  out.prepared = primitive;
   return out;
 }
 
@@ -56,15 +65,21 @@ aten::ConvolutionCall callOf(const opt::Graph& graph, const opt::Convolution& fo
 }
 
 // Its operators run one by one after all; what comes after expects the result's layout.
-void unpack(opt::Graph& graph, const opt::Convolution& found) {
+void unpack(opt::Graph& graph, const opt::Convolution& found, Reason reason) {
   for (const size_t n : found.members) {
     graph.nodes[n].state = opt::Node::State::Kept;
-    graph.nodes[n].reason = Reason::native_weight;
+    graph.nodes[n].reason = reason;
   }
   graph.relaid[found.result.index()] = true;
 }
 
 }  // namespace
+
+void HeldWeights::hold(std::shared_ptr<aten::PackedWeight> weight) {
+  const std::lock_guard guard(lock);
+  const bool again = std::find(held.begin(), held.end(), weight) != held.end();
+  if (!again) held.push_back(std::move(weight));
+}
 
 void NativeJob::findWeights(opt::Graph& graph, const TensorOf& tensorOf) {
   for (const opt::Node& node : graph.nodes) {
@@ -80,8 +95,8 @@ void NativeJob::findWeights(opt::Graph& graph, const TensorOf& tensorOf) {
     remember(linear->weight);
     const auto weight = tensors_.find(linear->weight);
     if (weight == tensors_.end()) continue;
-    weights_[node.event] = std::make_shared<aten::PackedWeight>(
-        weight->second, aten::LinearPacking{linear->transposed, linear->rows});
+    weights_[node.event] = packed_->weights->get(
+        {weight->second}, aten::LinearPacking{linear->transposed, linear->rows});
   }
 }
 
@@ -133,9 +148,17 @@ void NativeJob::addLinears(opt::Graph& graph, Draft& draft) {
 void NativeJob::addConvolutions(opt::Graph& graph, Draft& draft) {
   graph.relaid.resize(graph.types.size());
   for (const opt::Convolution& found : graph.convolutions) {
-    auto packed = convolutions_->get(known(found.sources()), packingOf(graph, found));
+    const bool primitive = found.prepared && symbols_ && aten::keepsPrimitives();
+    if (!primitive && !found.after.empty()) {
+      const bool asked = found.prepared;
+      unpack(graph, found, asked ? Reason::native_library : Reason::native_convolution);
+      continue;
+    }
+    if (found.prepared && !primitive) insight::counters().addNative(Reason::native_library);
+    auto packed = packed_->weights->get(known(found.sources()), packingOf(graph, found, primitive));
+    packed_->hold(packed);
     if (packed->possible() == aten::Packing::Never) {
-      unpack(graph, found);
+      unpack(graph, found, Reason::native_weight);
       continue;
     }
     aten::ConvolutionCall call = callOf(graph, found);

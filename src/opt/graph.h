@@ -74,6 +74,7 @@ struct Convolution {
   size_t node = 0;              // the convolution itself
   ValueId x, weight, bias;      // bias: may be invalid
   std::vector<int64_t> padding, stride, dilation;
+  std::vector<int64_t> after;  // padding behind the input; empty: as much as before it
   int64_t groups = 1;
   bool normed = false;
   ValueId mean, variance, gamma, beta;  // normed; gamma, beta: may be invalid
@@ -83,6 +84,7 @@ struct Convolution {
   std::vector<double> scalars;
   std::string algorithm;
   ValueId result;
+  bool prepared = false;  // with a primitive that is kept
 
   // Weight first; what the packed weight and bias are made of.
   std::vector<ValueId> sources() const;

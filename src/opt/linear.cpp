@@ -12,6 +12,11 @@ using Kind = Operand::Kind;
 // Below, the call of oneDNN through the dispatcher costs more than its products save: measured on
 // an AMD EPYC, 1 x 768 x 768 (1.2 MFLOP) is level, 16 x 512 x 512 (8 MFLOP) is 1.6 times as fast.
 constexpr double kLeastFlops = 2e6;
+// Small weights are in cache for ATen's library as well: 576 x 24 x 96 and 144 x 48 x 192 (2.7
+// MFLOP) are level, 9 x 192 x 768 is 1.9 times as fast. And making a primitive takes oneDNN a
+// millisecond.
+constexpr double kFlopsOfSmallWeights = 4e6;
+constexpr double kSmallWeight = 50e3;  // elements
 
 // A kernel makes one element of the result at a time, of vectors along the weight's rows, and pays
 // for the sum over lanes as for this many further products. Above so many products of one layer the
@@ -99,7 +104,8 @@ std::optional<Linear> linearOf(const Graph& graph, const Node& node,
   reason = Reason::native_small;
   const double flops = 2.0 * static_cast<double>(out->rows) * static_cast<double>(out->in) *
                        static_cast<double>(out->out);
-  if (flops < kLeastFlops) return {};
+  const double elements = static_cast<double>(out->in) * static_cast<double>(out->out);
+  if (flops < (elements < kSmallWeight ? kFlopsOfSmallWeights : kLeastFlops)) return {};
   reason = Reason::native_weight;
   if (graph.makers[out->weight.index()] >= 0) return {};
   reason = {};

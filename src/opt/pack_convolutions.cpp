@@ -122,7 +122,7 @@ class Chain {
     return true;
   }
 
-  // Zeros around the input, as many before as after.
+  // Zeros around the input. Only a primitive of our own takes more of them after it than before.
   void takePadding() {
     const int64_t maker = graph_.makers[chain_.x.index()];
     if (maker < 0) return;
@@ -139,11 +139,15 @@ class Chain {
     const Operand& sides = node.operands[1];
     if (sides.kind != Kind::Integers || node.operands[0].kind != Kind::Value) return;
     const std::vector<int64_t>& by = sides.integers;
-    if (by.size() != 4 || by[0] != by[1] || by[2] != by[3] || by[0] < 0 || by[2] < 0) return;
+    if (by.size() != 4 || std::any_of(by.begin(), by.end(), [](int64_t n) { return n < 0; }))
+      return;
     const TensorType* type = graph_.type(node.operands[0].value);
     if (type == nullptr || type->sizes.size() != 4 || type->dtype != "f32") return;
     if (type->elements() == 0 || !graph_.isCalm(n, chain_.node)) return;
     chain_.x = node.operands[0].value;
+    if (by[0] != by[1] || by[2] != by[3]) {
+      chain_.after = {chain_.padding[0] + by[3], chain_.padding[1] + by[1]};
+    }
     chain_.padding[0] += by[2];
     chain_.padding[1] += by[0];
     chain_.members.insert(chain_.members.begin(), n);

@@ -121,10 +121,14 @@ std::string lineOf(const Convolution& convolution) {
       fmt::format("{} padding [{}] stride [{}] dilation [{}] groups {}", listOf(reads),
                   fmt::join(convolution.padding, ","), fmt::join(convolution.stride, ","),
                   fmt::join(convolution.dilation, ","), convolution.groups);
+  if (!convolution.after.empty()) {
+    out += fmt::format(" after [{}]", fmt::join(convolution.after, ","));
+  }
   if (convolution.normed) out += fmt::format(" normed {}", convolution.epsilon);
   if (convolution.other.valid()) out += fmt::format(" + %{}", convolution.other.value);
   if (convolution.activation != "none") out += " " + convolution.activation;
   for (const double scalar : convolution.scalars) out += fmt::format(" {}", scalar);
+  if (convolution.prepared) out += " prepared";
   return out + fmt::format(" -> %{}", convolution.result.value);
 }
 

@@ -400,7 +400,7 @@ def test_passes_are_left_out_by_a_list():
     [
         (
             "unknown pass 'inline'.*known passes: noop, dce, convolutions, layout, linears, "
-            "attention, fuse, cse",
+            "attention, prepare, fuse, cse",
             "inline",
             "native",
         ),

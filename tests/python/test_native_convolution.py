@@ -1,6 +1,7 @@
 """Convolutions with packed weights: close to eager, and never with a weight of yesterday."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -250,8 +251,10 @@ def test_padding_is_part_of_it(x):
     def program(x, sides):
         return module(F.pad(x, sides))
 
-    for sides, count in [([1, 1, 2, 2], 3), ([0, 0, 0, 0], 3), ([0, 1, 0, 1], 2)]:
+    even, uneven = ([1, 1, 2, 2], [0, 0, 0, 0]), ([0, 1, 0, 1], [2, 0, 1, 3], [0, 0, 3, 0])
+    for sides, count in [(sides, 3) for sides in even + uneven]:
         ready(lambda x, sides=sides: program(x, sides), x)
+        ready(lambda x, sides=sides: program(x, sides), x, prepare=False)
         assert len(packed(lambda x, sides=sides: program(x, sides), x)) == count
     ready(lambda x: module(F.pad(x, [1, 1, 1, 1], value=1.0)), x)
     ready(lambda x: module(F.pad(x, [-1, -1, -1, -1])), x)
@@ -471,9 +474,56 @@ def test_onednn_switched_off_is_eagers(x):
         assert torch.equal(fast(x), module(x))
 
 
-@pytest.mark.parametrize("name", ["freeze", "convolutions", "layout", "fuse", "noop", "dce"])
+@pytest.mark.parametrize(
+    "name", ["freeze", "convolutions", "layout", "prepare", "fuse", "noop", "dce"]
+)
 def test_passes_are_switched_off_by_name(name, x):
     ready(Block(), x, **{name: False})
+
+
+def test_primitives_are_kept(x):
+    before = glowplug.counters()["native"].get("native_library", 0)
+    ready(Block(), x)
+    assert glowplug.counters()["native"].get("native_library", 0) == before
+
+
+def test_calls_have_the_threads_of_the_moment(x):
+    module = Block()
+    fast = ready(module, x)
+    threads = torch.get_num_threads()
+    with torch.no_grad():
+        expected = fast(x)
+        try:
+            for count in (1, 3, 2, 1):
+                torch.set_num_threads(count)
+                assert torch.equal(fast(x), expected)
+        finally:
+            torch.set_num_threads(threads)
+
+
+def test_several_threads_at_a_time(x):
+    module = Block()
+    fast = ready(module, x)
+    inputs = [torch.randn_like(x) for _ in range(4)]
+    with torch.no_grad():
+        expected = [fast(i) for i in inputs]
+
+    def calls(number: int) -> bool:
+        with torch.no_grad():
+            found = (fast(inputs[number]) for _ in range(100))
+            return all(torch.equal(f, expected[number]) for f in found)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(calls, range(4)))
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 1, 1), (1, 8, 1, 5), (3, 8, 7, 1), (1, 8, 12, 12)])
+@pytest.mark.parametrize("groups", [1, 2, 8])
+def test_sizes_of_one_and_groups(shape, groups):
+    x = torch.randn(shape)
+    module = nn.Sequential(nn.Conv2d(C, 2 * C, 3, padding=2, dilation=2, groups=groups), nn.ReLU6())
+    for layout in (torch.contiguous_format, torch.channels_last):
+        ready(module, x.contiguous(memory_format=layout))
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])

@@ -83,10 +83,12 @@ TEST(OptionTable, DefaultsFitTheirRanges) {
     EXPECT_EQ(options.set(option.name, std::to_string(option.value)), "");
     EXPECT_EQ(options, Options());
   }
-  EXPECT_EQ(names, (std::set<std::string>{"max_traces", "max_events", "max_forks", "audit",
-                                          "verify", "verify_digits", "native", "noop", "dce",
-                                          "convolutions", "layout", "linears", "attention", "fuse",
-                                          "cse", "pool", "freeze"}));
+  EXPECT_EQ(names,
+            (std::set<std::string>{
+                "max_traces",    "max_events", "max_forks", "audit",   "verify",
+                "verify_digits", "native",     "noop",      "dce",     "convolutions",
+                "layout",        "linears",    "attention", "prepare", "symbols",
+                "fuse",          "cse",        "pool",      "freeze",  "packed_weights_mb"}));
 }
 
 TEST(OptionTable, SetFromText) {
@@ -104,8 +106,7 @@ TEST(OptionTable, ErrorsNameTheOptionAndChangeNothing) {
   EXPECT_EQ(options.set("fast_mathz", "1"),
             "unknown option 'fast_mathz'; known options: max_traces, max_events, max_forks, "
             "verify, verify_digits, audit, native, noop, dce, convolutions, layout, linears, "
-            "attention, fuse, "
-            "cse, pool, freeze");
+            "attention, prepare, symbols, fuse, cse, pool, freeze, packed_weights_mb");
   EXPECT_EQ(options.set("max_traces", "0"),
             "option 'max_traces' must be a whole number from 1 to 64, not '0'");
   for (const char* bad : {"", "3.5", "x", " 3", "3 ", "99999999999999999999", "65"}) {

@@ -57,6 +57,15 @@ TEST(Linear, AddmmHasTheWeightTheOtherWayRound) {
   EXPECT_EQ(refusal(graph), std::nullopt);  // not a layer at all
 }
 
+TEST(Linear, SmallWeightsHaveToDoMore) {
+  Graph graph = linear();
+  graph.types = {f32({144, 48}), f32({192, 48}), f32({192}), f32({144, 192})};
+  EXPECT_EQ(refusal(graph), Reason::native_small);
+  graph.types = {f32({9, 192}), f32({768, 192}), f32({768}), f32({9, 768})};
+  std::optional<Reason> reason;
+  EXPECT_TRUE(linearOf(graph, graph.nodes[0], reason));
+}
+
 TEST(Linear, RefusesWithAReason) {
   Graph graph = linear();
   graph.types[3]->grad = true;
