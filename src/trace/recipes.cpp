@@ -5,6 +5,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "trace/recorder.h"
 #include "trace/well_known.h"
 
@@ -289,13 +291,14 @@ RecipeId Recorder::freshRecipe(PyObject* object) {
 }
 
 void Recorder::resolveEffects() {
-  for (PendingEffect& pending : pendingEffects_)
+  // Describing an operand may refuse the recording, which lets go of what waits.
+  const std::vector<PendingEffect> resolved = std::exchange(pendingEffects_, {});
+  for (const PendingEffect& pending : resolved)
     for (size_t i = 0; active_ && i < pending.operands.size(); i++)
       if (pending.operands[i]) {
         RecipeId id = recipe(pending.operands[i].get());
-        trace().events[pending.event].recipes[i] = id;
+        if (active_) trace().events[pending.event].recipes[i] = id;
       }
-  pendingEffects_.clear();
   effectOperands_.clear();
 }
 
