@@ -4,8 +4,8 @@
 
 struct _PyInterpreterFrame;
 
-// PEP 523: the function that evaluates frames. There is one of ours, put in as long as anybody needs
-// it: a second one over it would be handed its own frames again.
+// PEP 523: the function that evaluates frames. There is one of ours, put in as long as anybody
+// needs it: a second one over it would be handed its own frames again.
 namespace glowplug::cpython {
 
 using FrameEvaluator = PyObject* (*)(PyThreadState*, struct _PyInterpreterFrame*, int);

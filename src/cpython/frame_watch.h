@@ -8,8 +8,8 @@ struct _PyInterpreterFrame;
 
 namespace glowplug::cpython {
 
-// Notes whether Python code of the program runs on this thread during a call into C: all but that of
-// Python's standard library and of packages that are known to keep to what they are asked for.
+// Notes whether Python code of the program runs on this thread during a call into C: all but that
+// of Python's standard library and of packages that are known to keep to what they are asked for.
 class FrameWatch {
  public:
   FrameWatch();

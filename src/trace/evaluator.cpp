@@ -29,7 +29,7 @@ Operations* allThreads = nullptr;  // under the GIL
 
 PyObject* evaluateHere(PyThreadState* thread, struct _PyInterpreterFrame* raw, int throwing) {
   Operations* operations = threadState.current ? threadState.current : allThreads;
-  if (!operations || operations == &paused()) 
+  if (!operations || operations == &paused())
     return cpython::evaluateByPrevious(thread, raw, throwing);
   cpython::FrameView frame(raw);
   if (cpython::makesGenerator(frame)) return cpython::evaluateByDefault(thread, raw, throwing);

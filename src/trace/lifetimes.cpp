@@ -59,6 +59,14 @@ bool endIsSeen(PyObject* object, int ownReferences) {
   return !keepsToItself(type);
 }
 
+// How often the object is held, weakly as well.
+Py_ssize_t holdsOn(PyObject* object) {
+  Py_ssize_t count = Py_REFCNT(object);
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return count;
+  auto* list = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
+  return count + _PyWeakref_GetWeakrefCount(*list);
+}
+
 }  // namespace
 
 // What stands in something that a call has given, or may have kept, was born with it, for all that
@@ -85,36 +93,23 @@ void Recorder::endResults() {
   }
 }
 
-Recorder::Holds Recorder::holdsOnBuilt() const {
+// Of what calls have been given so far, and of what this one is given.
+Recorder::Holds Recorder::holdsOnBuilt(const Described& given) const {
   Holds holds;
   for (const Ref& held : provenance_.mortals()) {
-    PyObject* object = held.get();
-    SourceId source = provenance_.find(object);
-    if (recording_->trace.sources[source.index()].step != ir::StepKind::Built) continue;
-    Py_ssize_t count = Py_REFCNT(object);
-    if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
-      auto* list = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
-      count += _PyWeakref_GetWeakrefCount(*list);
-    }
-    holds.emplace_back(object, count);
+    SourceId source = provenance_.find(held.get());
+    if (recording_->trace.sources[source.index()].step == ir::StepKind::Built)
+      holds.emplace_back(held.get(), holdsOn(held.get()));
   }
+  for (const auto& [object, id] : madeIn(given)) holds.emplace_back(object, holdsOn(object));
   return holds;
 }
 
-// A call of which nothing is known. A replay that stops behind it is followed by the program, whose
+// A replay that stops behind a call of which nothing is known is followed by the program, whose
 // objects are others than those that the call was given: so it must not keep them.
-PyObject* Recorder::callWatched(const Invoke& invoke) {
-  const Holds before = holdsOnBuilt();
-  Ref result = Ref::steal(callApart(invoke));
-  if (!result || before.empty()) return result.release();
-  std::unordered_map<PyObject*, Py_ssize_t> now;
-  for (const auto& [object, count] : holdsOnBuilt()) now[object] = count;
+void Recorder::noteKept(const Holds& before) {
   for (const auto& [object, count] : before)
-    if (now[object] > count) {
-      refuse("kept_by_call", Py_TYPE(object)->tp_name);
-      break;
-    }
-  return result.release();
+    if (holdsOn(object) > count) return refuse("kept_by_call", Py_TYPE(object)->tp_name);
 }
 
 // The end of the object, or of what it holds, as far as containers and instances of classes in
