@@ -112,39 +112,57 @@ void Recorder::noteKept(const Holds& before) {
     if (holdsOn(object) > count) return refuse("kept_by_call", Py_TYPE(object)->tp_name);
 }
 
-// The end of the object, or of what it holds, as far as containers and instances of classes in
-// Python go. What came from outside does not end with it.
-bool Recorder::endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const {
-  constexpr size_t kMost = 1000;
-  if (isConstant(object) || isPinnable(object) || aten::isTensor(object)) return false;
-  SourceId source = provenance_.find(object);
-  if (source.valid() && lifeAt(source) == Provenance::Life::Recording) return false;
-  if (!seen.insert(object).second) return false;
-  int own = recording_->objects.holdsWeakly(object) ? 1 : 0;
-  if (seen.size() > kMost || endIsSeen(object, own)) return true;
-  if (!isKnownContainer(object) && !isPythonClass(Py_TYPE(object))) return false;
-  struct Search {
-    const Recorder& recorder;
-    std::unordered_set<PyObject*>& seen;
-    static int visit(PyObject* part, void* self) {
-      auto* search = static_cast<Search*>(self);
-      return search->recorder.endIsSeenIn(part, search->seen);
-    }
-  } search{*this, seen};
-  traverseproc traverse = Py_TYPE(object)->tp_traverse;
-  return traverse && traverse(object, Search::visit, &search);
-}
+// Looks whether the end of an object, or of what ends with it, is seen, as far as containers and
+// instances of classes in Python go. What came from outside does not end with it.
+class Recorder::EndSearch {
+ public:
+  EndSearch(const Recorder& recorder, PyObject* top) : recorder_(recorder), top_(top) {}
+
+  bool isSeenIn(PyObject* object) {
+    constexpr size_t kMost = 1000;
+    if (isConstant(object) || isPinnable(object) || aten::isTensor(object)) return false;
+    SourceId source = recorder_.provenance_.find(object);
+    if (source.valid() && recorder_.lifeAt(source) == Provenance::Life::Recording) return false;
+    if (!seen_.insert(object).second) return false;
+    if (object != top_ && Py_REFCNT(object) > 1) shared_ = true;
+    int own = recorder_.recording_->objects.holdsWeakly(object) ? 1 : 0;
+    if (seen_.size() > kMost || endIsSeen(object, own)) return true;
+    if (!isKnownContainer(object) && !isPythonClass(Py_TYPE(object))) return false;
+    traverseproc traverse = Py_TYPE(object)->tp_traverse;
+    return traverse && traverse(object, visit, this);
+  }
+
+  // Others hold something that it holds, and may put into it what has an end that is seen.
+  bool shared() const { return shared_; }
+
+ private:
+  static int visit(PyObject* part, void* self) {
+    return static_cast<EndSearch*>(self)->isSeenIn(part);
+  }
+
+  const Recorder& recorder_;
+  PyObject* top_;
+  std::unordered_set<PyObject*> seen_;
+  bool shared_ = false;
+};
 
 // Effects hold their operands until they are described. One that the program has let go of may hold
 // something else whose end is seen.
 void Recorder::endOperands() {
   if (!active_) return;
-  for (const auto& [object, count] : effectOperands_) {
-    if (Py_REFCNT(object) != count) continue;
-    std::unordered_set<PyObject*> seen;
-    if (!endIsSeenIn(object, seen)) continue;
-    refuse("ended_result", Py_TYPE(object)->tp_name);
-    return letResultsGo();
+  for (auto at = effectOperands_.begin(); at != effectOperands_.end();) {
+    PyObject* object = at->first;
+    if (Py_REFCNT(object) != at->second) {
+      ++at;
+      continue;
+    }
+    EndSearch search(*this, object);
+    if (search.isSeenIn(object)) {
+      refuse("ended_result", Py_TYPE(object)->tp_name);
+      return letResultsGo();
+    }
+    // Nobody can reach it any more: it stays as it is.
+    at = search.shared() ? std::next(at) : effectOperands_.erase(at);
   }
 }
 

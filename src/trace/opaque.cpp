@@ -249,7 +249,7 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   }
   if (ir::breaksGraph(event) && active_)
     calls_.emplace_back(trace().events.size(), refusal(reason, calleeName(callee)));
-  return noteResult(std::move(event), std::move(result)).release();
+  return noteResult(std::move(event), std::move(result), isClock(callee)).release();
 }
 
 // print() makes texts of what it is given. Where a method of the program's own makes the first one,
@@ -270,9 +270,15 @@ PyObject* Recorder::callPrint(PyObject* callee, const Arguments& args, const Inv
   return callOpaque(callee, printed, print, OpaqueKind::Output, "opaque_call");
 }
 
+// A number that it gives is another one each time: the time, or a random number.
+bool Recorder::isClock(PyObject* callee) {
+  const CalleeKind kind = calleeModel(callee).kind;
+  return kind == CalleeKind::Clock || kind == CalleeKind::LogOnly || kind == CalleeKind::Known;
+}
+
 // What the program gets from the call. A number or text is handed on as an object of its own, whose
 // identity carries it to where it is used.
-Ref Recorder::noteResult(ir::Event event, Ref result) {
+Ref Recorder::noteResult(ir::Event event, Ref result, bool clock) {
   ValueId value(trace().values.size());
   if (aten::isTensor(result.get())) {
     if (!aten::isPlainTensor(result.get())) {
@@ -290,7 +296,6 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
     return result;
   }
   bool keeps = event.keeps;
-  bool clock = event.logOnly && PyFloat_CheckExact(result.get());
   trace().values.push_back({ir::ValueKind::Object, SourceId(), common::MetaId(), false});
   event.results.push_back(value);
   emit(std::move(event));
@@ -304,7 +309,7 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
   }
   guard(ir::PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
   trackScalar(copy.get(), value);
-  if (clock) clocks_.insert(value.value);
+  if (clock && PyFloat_CheckExact(copy.get())) clocks_.insert(value.value);
   return copy;
 }
 

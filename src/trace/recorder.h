@@ -236,7 +236,8 @@ class Recorder final : public Operations, public aten::OpSink {
   OpaqueKind foreignKind(PyObject* const* operands, size_t count) const;
   OpaqueKind opaqueKind(const Callee& model, PyObject* first) const;
   bool anyForeign(const Arguments& args) const;
-  cpython::Ref noteResult(ir::Event event, cpython::Ref result);
+  cpython::Ref noteResult(ir::Event event, cpython::Ref result, bool clock);
+  static bool isClock(PyObject* callee);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
   Described describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
   bool takeBuilt();
@@ -251,7 +252,7 @@ class Recorder final : public Operations, public aten::OpSink {
   Holds holdsOnBuilt(const Described& given) const;
   void noteKept(const Holds& before);
   void endResults();
-  bool endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const;
+  class EndSearch;
   void endOperands();
   // Before something is read that a finalizer may have written.
   void endBefore() {
