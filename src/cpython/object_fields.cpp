@@ -54,6 +54,17 @@ PyObject** slotAddress(PyObject* object, PyObject* name) {
   return reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + member->offset);
 }
 
+std::vector<PyObject*> slotNames(PyTypeObject* type) {
+  std::vector<PyObject*> names;
+  for (; type && (type->tp_flags & Py_TPFLAGS_HEAPTYPE); type = type->tp_base) {
+    PyObject *name, *member;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(type->tp_dict, &position, &name, &member))
+      if (Py_IS_TYPE(member, &PyMemberDescr_Type)) names.push_back(name);
+  }
+  return names;
+}
+
 PyObject** cellAddress(PyObject* cell) { return &reinterpret_cast<PyCellObject*>(cell)->ob_ref; }
 
 PyObject** proxyTargetAddress(PyObject* mappingProxy) {

@@ -2,6 +2,8 @@
 
 #include <Python.h>
 
+#include <vector>
+
 // Where objects keep what access paths read. Addresses stay right while the object lives and keeps
 // its class; nothing here runs Python code.
 namespace glowplug::cpython {
@@ -14,6 +16,8 @@ bool hasNoInstanceDict(PyTypeObject* type);
 
 // The slot behind a member descriptor of that name (__slots__), or nullptr.
 PyObject** slotAddress(PyObject* object, PyObject* name);
+// The names of a class's slots, by class from the most derived one on; borrowed.
+std::vector<PyObject*> slotNames(PyTypeObject* type);
 
 PyObject** cellAddress(PyObject* cell);
 PyObject** proxyTargetAddress(PyObject* mappingProxy);

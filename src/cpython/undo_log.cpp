@@ -1,49 +1,10 @@
 #include "cpython/undo_log.h"
 
-#include "cpython/modules.h"
+#include "cpython/object_contents.h"
 
 namespace glowplug::cpython {
 
 namespace {
-
-bool isDeque(PyObject* object) {
-  PyTypeObject* type = dequeType();
-  return type && PyObject_TypeCheck(object, type);
-}
-
-// The contents of a builtin container, or of an instance of a subclass of one.
-Ref contentsOf(PyObject* container) {
-  if (PyODict_Check(container))
-    return Ref::steal(
-        PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PyODict_Type), container, NULL));
-  if (PyDict_Check(container)) return Ref::steal(PyDict_Copy(container));
-  if (PyAnySet_Check(container)) return Ref::steal(PySet_New(container));
-  return Ref::steal(PySequence_List(container));
-}
-
-bool callMethod(PyTypeObject* type, const char* name, PyObject* self, PyObject* argument) {
-  Ref method = Ref::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), name));
-  return method && Ref::steal(PyObject_CallFunctionObjArgs(method.get(), self, argument, NULL));
-}
-
-bool putContents(PyObject* container, PyObject* contents) {
-  if (PyODict_Check(container))
-    return callMethod(&PyODict_Type, "clear", container, nullptr) &&
-           callMethod(&PyODict_Type, "update", container, contents);
-  if (PyDict_Check(container)) {
-    PyDict_Clear(container);
-    return PyDict_Update(container, contents) == 0;
-  }
-  if (PyList_Check(container))
-    return PyList_SetSlice(container, 0, PyList_GET_SIZE(container), contents) == 0;
-  PyTypeObject* type = PyAnySet_Check(container) ? &PySet_Type : dequeType();
-  return type && callMethod(type, "clear", container, nullptr) &&
-         callMethod(type, PyAnySet_Check(container) ? "update" : "extend", container, contents);
-}
-
-bool isContainer(PyObject* object) {
-  return PyDict_Check(object) || PyList_Check(object) || PySet_Check(object) || isDeque(object);
-}
 
 // The class in C under a class made by Python.
 PyTypeObject* builtinType(PyTypeObject* type) {

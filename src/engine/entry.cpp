@@ -240,6 +240,9 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call, Ob
       lastMiss_ = exitText(*trace, outcome.event);
       timing.record.kind = CallRecord::Kind::Exited;
       if (!suspended || !suspended->committed()) return false;
+      // It would stop there each time.
+      if (suspended->programRan() && std::erase(group.traces, trace))
+        group.guards.remove(trace->number);
       *result = goOn(call, std::move(suspended), timing);
       return true;
   }
@@ -250,9 +253,10 @@ bool Entry::replay(TraceGroup& group, size_t number, const guard::Call& call, Ob
 std::string Entry::exitText(const CompiledTrace& trace, size_t event) {
   const ir::Trace& t = trace.recording->trace;
   const ir::Event& at = t.events[event];
-  const char* what = at.kind == ir::EventKind::Opaque ? "a call returned something else or raised"
-                     : at.kind == ir::EventKind::Op   ? "an operator raised"
-                                                      : "a tensor's value took another way";
+  const char* what = at.kind == ir::EventKind::Opaque
+                         ? "a call returned something else, raised or ran code of the program's own"
+                     : at.kind == ir::EventKind::Op ? "an operator raised"
+                                                    : "a tensor's value took another way";
   if (!at.site.valid()) return what;
   const ir::Site& site = t.sites[at.site.index()];
   return fmt::format("{} at {}:{}", what, site.file, site.line);
@@ -267,6 +271,7 @@ class Handover final : public trace::Follow {
   bool begin() { return rerun_.begin(); }
   aten::OpFeed& operators() override { return rerun_.operators(); }
   bool opaquePending() const override { return rerun_.opaquePending(); }
+  bool programRan() const override { return rerun_.programRan(); }
   PyObject* takeOpaque() override { return rerun_.takeOpaque(); }
   PyObject* built(common::RecipeId id) const override { return rerun_.built(id); }
 

@@ -175,6 +175,11 @@ inline bool callsOut(const Event& event) { return event.kind == EventKind::Opaqu
 inline bool mayChangeAnything(const Event& event) {
   return callsOut(event) && !event.logOnly && !event.known && !event.keeps;
 }
+// A call that looks at what it is given, and neither keeps nor changes anything that the program can
+// reach.
+inline bool keepsToItself(const Event& event) {
+  return callsOut(event) && (event.logOnly || event.known);
+}
 // A replay may find there that the program goes another way.
 inline bool mayStop(const Event& event) { return isLateGuard(event) || callsOut(event); }
 // A graph ends there: what Python does in between is not known.

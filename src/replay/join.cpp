@@ -184,9 +184,10 @@ bool Plan::isJoinedWith(const Plan& other) const {
 
 bool Plan::covers(Suspended& suspended) const {
   Suspended::State& state = *suspended.state;
-  if (state.error || !impl_->joinedWith(state.origin, state.event)) return false;
-  // A call that has committed something cannot start again.
   Context& context = *state.context;
+  if (state.error || context.programRan || !impl_->joinedWith(state.origin, state.event))
+    return false;
+  // A call that has committed something cannot start again.
   if (context.committed && !context.hasAllFor(*impl_, state.done)) return false;
   if (impl_->trace.events[state.event].kind == EventKind::Opaque) {
     // Asked when it takes over: a check leaves what it finds in the replay.

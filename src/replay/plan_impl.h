@@ -98,6 +98,8 @@ struct Context final : RecipeInputs, guard::LateObjects {
   std::unique_ptr<aten::StateRestore> state;  // torch's thread state before the first change
   size_t committedEffects = 0;
   bool committed = false;  // something has happened that cannot be taken back
+  // The last call was taken to keep to itself, and code of the program's own ran in it.
+  bool programRan = false;
   cpython::UndoLog undo;   // what has been committed while the replay may still stop
   size_t flushedAt = 0;    // the opaque call before which effects were committed last
 };

@@ -46,6 +46,11 @@ aten::OpFeed& Rerun::operators() { return impl_->operators; }
 
 bool Rerun::opaquePending() const { return impl_->next < impl_->trace.events.size(); }
 
+bool Rerun::programRan() const {
+  return ir::mayChangeAnything(impl_->trace.events[impl_->next]) ||
+         (impl_->context.programRan && impl_->next == impl_->state.event);
+}
+
 PyObject* Rerun::takeOpaque() {
   size_t taken = impl_->next++;
   impl_->skipOthers();

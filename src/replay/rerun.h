@@ -23,6 +23,8 @@ class Rerun {
   aten::OpFeed& operators();
   // An opaque call is left that the replay has done.
   bool opaquePending() const;
+  // The program's own code has run in it.
+  bool programRan() const;
   // Its result: new reference, or nullptr with the error that it raised.
   PyObject* takeOpaque();
   // The object that the replay built, borrowed, or nullptr.

@@ -1,10 +1,12 @@
 // Running a plan.
 
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include "common/log.h"
 #include "cpython/constant.h"
+#include "cpython/frame_watch.h"
 #include "replay/plan_impl.h"
 
 namespace glowplug::replay {
@@ -19,6 +21,7 @@ Suspended::~Suspended() {
   if (state && state->context && !committed()) state->context->takeBackRandom();
 }
 bool Suspended::committed() const { return state->context->committed; }
+bool Suspended::programRan() const { return state->context->programRan; }
 
 Context::Context(const Plan::Impl& plan, std::shared_ptr<const Schedule> schedule,
                  const guard::Call& call)
@@ -254,7 +257,7 @@ bool Plan::Impl::runOpaque(Context& context, const Step& step, Outcome* outcome)
     *outcome = fail(context, step.begin);
     return false;
   }
-  if (passes(context, step.begin)) return true;
+  if (!context.programRan && passes(context, step.begin)) return true;
   *outcome = {Outcome::Kind::Exited, nullptr, step.begin};
   return false;
 }
@@ -288,8 +291,17 @@ bool Plan::Impl::callOpaque(Context& context, size_t number) const {
   PyObject* keywords = event.keywords.valid() ? objects.get(event.keywords) : nullptr;
   size_t named = keywords ? static_cast<size_t>(PyTuple_GET_SIZE(keywords)) : 0;
   context.committed |= !event.pure;
-  Ref result = Ref::steal(PyObject_Vectorcall(arguments[0], arguments.data() + 1,
-                                              arguments.size() - 1 - named, keywords));
+  Ref result;
+  {
+    std::optional<cpython::FrameWatch> watch;
+    if (ir::keepsToItself(event)) watch.emplace();
+    result = Ref::steal(PyObject_Vectorcall(arguments[0], arguments.data() + 1,
+                                            arguments.size() - 1 - named, keywords));
+    context.programRan = watch && watch->ranProgram();
+  }
+  // What it was given may have been changed or kept: these are the objects that the program has.
+  for (size_t i = 0; context.programRan && i < apart.size(); i++)
+    if (apart[i] && !context.memo[i]) context.memo[i] = std::move(apart[i]);
   if (!gradOwners.empty()) context.values.trail().note(number);
   if (!result) return false;
   if (event.results.empty()) return true;

@@ -50,6 +50,8 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
     case CalleeKind::Keeps:
     case CalleeKind::NodeHook:
       return callOpaque(callee, args, invoke, opaqueKind(model, first), "opaque_call");
+    case CalleeKind::Print:
+      return callPrint(callee, args, invoke);
     case CalleeKind::Skipped:
       return callSkipped(invoke);
     case CalleeKind::NodeName:

@@ -25,6 +25,7 @@ enum class CalleeKind {
   ContextReset,
   State,         // reads or sets torch's thread state, which the operator recorder watches
   LogOnly,       // output that the program cannot see
+  Print,         // ... of texts that are made of its arguments
   Clock,         // a number from outside, new at each call
   Skipped,       // bookkeeping that means nothing at a replay: runs unseen while recording
   Unwrapped,     // a wrapper that only keeps torch.compile away: what it wraps is called

@@ -50,7 +50,7 @@ void Recorder::emitEffect(ir::EffectKind kind, std::initializer_list<PyObject*> 
   event.effect = kind;
   PyObject* const* at = operands.begin();
   bool slice = kind == ir::EffectKind::SetItem && PySlice_Check(at[1]);
-  PendingEffect pending{0, {}};
+  PendingEffect pending;
   for (PyObject* operand : operands) addOperand(event, pending, operand, slice && operand == at[2]);
   emitEffect(std::move(event), std::move(pending));
 }
@@ -70,21 +70,13 @@ void Recorder::addOperand(ir::Event& event, PendingEffect& pending, PyObject* op
   pending.operands.push_back(std::move(now));
 }
 
-void Recorder::addPending(PendingEffect pending) {
-  for (const Ref& operand : pending.operands) {
-    PyObject* held = operand.get();
-    if (held && !isConstant(held) && !isPinnable(held) && !isSourced(held)) effectOperands_[held]++;
-  }
-  pendingEffects_.push_back(std::move(pending));
-}
-
 // A method of a builtin container that writes: it is called again at replay.
 Recorder::PendingEffect Recorder::describeEffect(ir::Event& event, PyObject* callee,
                                                  const Arguments& args) {
   event.kind = ir::EventKind::Effect;
   event.effect = ir::EffectKind::CallMethod;
   if (args.kwnames && PyTuple_GET_SIZE(args.kwnames)) event.keywords = objectId(args.kwnames);
-  PendingEffect pending{0, {}};
+  PendingEffect pending;
   addOperand(event, pending, callee, false);
   bool copies = calleeModel(callee).absorbs;
   for (size_t i = 0; i < args.count(); i++)
@@ -98,7 +90,11 @@ void Recorder::emitEffect(ir::Event event, PendingEffect pending) {
   // Looking at a tensor may have made an event of what was done to it.
   pending.event = trace().events.size();
   emit(std::move(event));
-  addPending(std::move(pending));
+  for (const Ref& operand : pending.operands) {
+    PyObject* held = operand.get();
+    if (held && !isConstant(held) && !isPinnable(held) && !isSourced(held)) effectOperands_[held]++;
+  }
+  pendingEffects_.push_back(std::move(pending));
 }
 
 // Whether the container differs in size from what it was before it was written first.

@@ -14,7 +14,6 @@ namespace {
 
 struct ThreadState {
   Operations* current = nullptr;  // nullptr: those of all threads, if there are any
-  struct _PyInterpreterFrame* chained = nullptr;
   EvaluationCounts counts;
 };
 
@@ -26,24 +25,12 @@ Operations& paused() {
   return operations;
 }
 
-// Under the GIL.
-Operations* allThreads = nullptr;
-size_t users = 0;
-cpython::FrameEvaluator previous = cpython::defaultEvaluator();
-
-// Frames that are not ours go to whoever evaluated them before us. If that one was put over us
-// later and hands them back, the default evaluator takes them.
-PyObject* chain(PyThreadState* thread, struct _PyInterpreterFrame* frame, int throwing) {
-  if (threadState.chained == frame) return cpython::evaluateByDefault(thread, frame, throwing);
-  struct _PyInterpreterFrame* outer = std::exchange(threadState.chained, frame);
-  PyObject* result = previous(thread, frame, throwing);
-  threadState.chained = outer;
-  return result;
-}
+Operations* allThreads = nullptr;  // under the GIL
 
 PyObject* evaluateHere(PyThreadState* thread, struct _PyInterpreterFrame* raw, int throwing) {
   Operations* operations = threadState.current ? threadState.current : allThreads;
-  if (!operations || operations == &paused()) return chain(thread, raw, throwing);
+  if (!operations || operations == &paused())
+    return cpython::evaluateByPrevious(thread, raw, throwing);
   cpython::FrameView frame(raw);
   if (cpython::makesGenerator(frame)) return cpython::evaluateByDefault(thread, raw, throwing);
   if (thread->cframe->use_tracing) {
@@ -54,7 +41,7 @@ PyObject* evaluateHere(PyThreadState* thread, struct _PyInterpreterFrame* raw, i
   return evaluateFrame(thread, frame, throwing != 0, *operations);
 }
 
-// The hook.
+// What our hook hands frames to.
 PyObject* evaluate(PyThreadState* thread, struct _PyInterpreterFrame* raw, int throwing) {
   if (!stackIsLow()) [[likely]]
     return evaluateHere(thread, raw, throwing);
@@ -74,18 +61,8 @@ PyObject* evaluate(PyThreadState* thread, struct _PyInterpreterFrame* raw, int t
 }
 
 void addUser() {
-  if (users++) return;
-  cpython::FrameEvaluator installed = cpython::installedEvaluator();
-  if (installed == evaluate) return;
-  previous = installed;
-  cpython::installEvaluator(evaluate);
-}
-
-void removeUser() {
-  if (--users) return;
-  // Another hook that was put over ours keeps calling it; it must find the way on.
-  if (cpython::installedEvaluator() != evaluate) return;
-  cpython::installEvaluator(previous);
+  cpython::setFrameHandler(evaluate);
+  cpython::addHookUser();
 }
 
 }  // namespace
@@ -96,7 +73,7 @@ EvaluationScope::EvaluationScope(Operations& operations)
 }
 
 EvaluationScope::~EvaluationScope() {
-  removeUser();
+  cpython::removeHookUser();
   threadState.current = outer_;
 }
 
@@ -105,7 +82,7 @@ EvaluationPause::~EvaluationPause() { threadState.current = outer_; }
 
 void evaluateAllThreads(Operations* operations) {
   if (operations && !allThreads) addUser();
-  if (!operations && allThreads) removeUser();
+  if (!operations && allThreads) cpython::removeHookUser();
   allThreads = operations;
 }
 
@@ -127,7 +104,7 @@ void startEvaluateOnly() {
 void stopEvaluateOnly() {
   if (threadState.current != &plain()) return;
   threadState.current = nullptr;
-  removeUser();
+  cpython::removeHookUser();
 }
 
 Operations& plainOperations() { return plain(); }

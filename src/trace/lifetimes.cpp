@@ -59,6 +59,14 @@ bool endIsSeen(PyObject* object, int ownReferences) {
   return !keepsToItself(type);
 }
 
+// How often the object is held, weakly as well.
+Py_ssize_t holdsOn(PyObject* object) {
+  Py_ssize_t count = Py_REFCNT(object);
+  if (!PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) return count;
+  auto* list = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
+  return count + _PyWeakref_GetWeakrefCount(*list);
+}
+
 }  // namespace
 
 // What stands in something that a call has given, or may have kept, was born with it, for all that
@@ -85,71 +93,76 @@ void Recorder::endResults() {
   }
 }
 
-Recorder::Holds Recorder::holdsOnBuilt() const {
+// Of what calls have been given so far, and of what this one is given.
+Recorder::Holds Recorder::holdsOnBuilt(const Described& given) const {
   Holds holds;
   for (const Ref& held : provenance_.mortals()) {
-    PyObject* object = held.get();
-    SourceId source = provenance_.find(object);
-    if (recording_->trace.sources[source.index()].step != ir::StepKind::Built) continue;
-    Py_ssize_t count = Py_REFCNT(object);
-    if (PyType_SUPPORTS_WEAKREFS(Py_TYPE(object))) {
-      auto* list = reinterpret_cast<PyWeakReference**>(PyObject_GET_WEAKREFS_LISTPTR(object));
-      count += _PyWeakref_GetWeakrefCount(*list);
-    }
-    holds.emplace_back(object, count);
+    SourceId source = provenance_.find(held.get());
+    if (recording_->trace.sources[source.index()].step == ir::StepKind::Built)
+      holds.emplace_back(held.get(), holdsOn(held.get()));
   }
+  for (const auto& [object, id] : madeIn(given)) holds.emplace_back(object, holdsOn(object));
   return holds;
 }
 
-// A call of which nothing is known. A replay that stops behind it is followed by the program, whose
+// A replay that stops behind a call of which nothing is known is followed by the program, whose
 // objects are others than those that the call was given: so it must not keep them.
-PyObject* Recorder::callWatched(const Invoke& invoke) {
-  const Holds before = holdsOnBuilt();
-  Ref result = Ref::steal(callApart(invoke));
-  if (!result || before.empty()) return result.release();
-  std::unordered_map<PyObject*, Py_ssize_t> now;
-  for (const auto& [object, count] : holdsOnBuilt()) now[object] = count;
+void Recorder::noteKept(const Holds& before) {
   for (const auto& [object, count] : before)
-    if (now[object] > count) {
-      refuse("kept_by_call", Py_TYPE(object)->tp_name);
-      break;
-    }
-  return result.release();
+    if (holdsOn(object) > count) return refuse("kept_by_call", Py_TYPE(object)->tp_name);
 }
 
-// The end of the object, or of what it holds, as far as containers and instances of classes in
-// Python go. What came from outside does not end with it.
-bool Recorder::endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const {
-  constexpr size_t kMost = 1000;
-  if (isConstant(object) || isPinnable(object) || aten::isTensor(object)) return false;
-  SourceId source = provenance_.find(object);
-  if (source.valid() && lifeAt(source) == Provenance::Life::Recording) return false;
-  if (!seen.insert(object).second) return false;
-  int own = recording_->objects.holdsWeakly(object) ? 1 : 0;
-  if (seen.size() > kMost || endIsSeen(object, own)) return true;
-  if (!isKnownContainer(object) && !isPythonClass(Py_TYPE(object))) return false;
-  struct Search {
-    const Recorder& recorder;
-    std::unordered_set<PyObject*>& seen;
-    static int visit(PyObject* part, void* self) {
-      auto* search = static_cast<Search*>(self);
-      return search->recorder.endIsSeenIn(part, search->seen);
-    }
-  } search{*this, seen};
-  traverseproc traverse = Py_TYPE(object)->tp_traverse;
-  return traverse && traverse(object, Search::visit, &search);
-}
+// Looks whether the end of an object, or of what ends with it, is seen, as far as containers and
+// instances of classes in Python go. What came from outside does not end with it.
+class Recorder::EndSearch {
+ public:
+  EndSearch(const Recorder& recorder, PyObject* top) : recorder_(recorder), top_(top) {}
+
+  bool isSeenIn(PyObject* object) {
+    constexpr size_t kMost = 1000;
+    if (isConstant(object) || isPinnable(object) || aten::isTensor(object)) return false;
+    SourceId source = recorder_.provenance_.find(object);
+    if (source.valid() && recorder_.lifeAt(source) == Provenance::Life::Recording) return false;
+    if (!seen_.insert(object).second) return false;
+    if (object != top_ && Py_REFCNT(object) > 1) shared_ = true;
+    int own = recorder_.recording_->objects.holdsWeakly(object) ? 1 : 0;
+    if (seen_.size() > kMost || endIsSeen(object, own)) return true;
+    if (!isKnownContainer(object) && !isPythonClass(Py_TYPE(object))) return false;
+    traverseproc traverse = Py_TYPE(object)->tp_traverse;
+    return traverse && traverse(object, visit, this);
+  }
+
+  // Others hold something that it holds, and may put into it what has an end that is seen.
+  bool shared() const { return shared_; }
+
+ private:
+  static int visit(PyObject* part, void* self) {
+    return static_cast<EndSearch*>(self)->isSeenIn(part);
+  }
+
+  const Recorder& recorder_;
+  PyObject* top_;
+  std::unordered_set<PyObject*> seen_;
+  bool shared_ = false;
+};
 
 // Effects hold their operands until they are described. One that the program has let go of may hold
 // something else whose end is seen.
 void Recorder::endOperands() {
   if (!active_) return;
-  for (const auto& [object, count] : effectOperands_) {
-    if (Py_REFCNT(object) != count) continue;
-    std::unordered_set<PyObject*> seen;
-    if (!endIsSeenIn(object, seen)) continue;
-    refuse("ended_result", Py_TYPE(object)->tp_name);
-    return letResultsGo();
+  for (auto at = effectOperands_.begin(); at != effectOperands_.end();) {
+    PyObject* object = at->first;
+    if (Py_REFCNT(object) != at->second) {
+      ++at;
+      continue;
+    }
+    EndSearch search(*this, object);
+    if (search.isSeenIn(object)) {
+      refuse("ended_result", Py_TYPE(object)->tp_name);
+      return letResultsGo();
+    }
+    // Nobody can reach it any more: it stays as it is.
+    at = search.shared() ? std::next(at) : effectOperands_.erase(at);
   }
 }
 

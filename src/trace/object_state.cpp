@@ -5,6 +5,7 @@
 
 #include <array>
 
+#include "cpython/object_fields.h"
 #include "trace/containers.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
@@ -17,21 +18,16 @@ using ir::PredicateKind;
 using ir::StepKind;
 
 void Recorder::readSlots(PyObject* object, SourceId source) {
-  for (PyTypeObject* owner = Py_TYPE(object); owner; owner = owner->tp_base) {
-    PyObject *name, *member;
-    Py_ssize_t position = 0;
-    if (!(owner->tp_flags & Py_TPFLAGS_HEAPTYPE)) return;
-    while (active_ && PyDict_Next(owner->tp_dict, &position, &name, &member)) {
-      if (!Py_IS_TYPE(member, &PyMemberDescr_Type)) continue;
-      name = provenance_.canonical(name);
-      if (isWritten(object, name)) continue;
-      Ref value = Ref::steal(PyObject_GenericGetAttr(object, name));
-      if (!value) {
-        PyErr_Clear();
-        guard(PredicateKind::Unset, source, name);
-      } else {
-        noteLoad(child(source, StepKind::SlotAttr, name), value.get());
-      }
+  for (PyObject* found : cpython::slotNames(Py_TYPE(object))) {
+    if (!active_) return;
+    PyObject* name = provenance_.canonical(found);
+    if (isWritten(object, name)) continue;
+    Ref value = Ref::steal(PyObject_GenericGetAttr(object, name));
+    if (!value) {
+      PyErr_Clear();
+      guard(PredicateKind::Unset, source, name);
+    } else {
+      noteLoad(child(source, StepKind::SlotAttr, name), value.get());
     }
   }
 }

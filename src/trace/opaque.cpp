@@ -10,8 +10,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "cpython/constant.h"
+#include "cpython/frame_watch.h"
 #include "cpython/lru_cache.h"
+#include "cpython/object_contents.h"
 #include "trace/evaluator.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
@@ -45,21 +51,34 @@ bool isMutable(RecipeKind kind) {
   }
 }
 
-// Gives a fresh container or object the contents of the one that the replay had built for the call.
-bool adopt(PyObject* made, PyObject* replayed) {
-  if (made == replayed || Py_TYPE(made) != Py_TYPE(replayed)) return true;
-  if (PyList_Check(made)) return PyList_SetSlice(made, 0, PyList_GET_SIZE(made), replayed) == 0;
-  if (PyDict_Check(made)) {
-    PyDict_Clear(made);
-    if (PyDict_Update(made, replayed) < 0) return false;
-  } else if (PySet_Check(made)) {
-    if (PySet_Clear(made) < 0 || _PySet_Update(made, replayed) < 0) return false;
+// Objects of numpy that hold no tensor and share no memory with one.
+bool holdsNoTensor(PyObject* object) {
+  constexpr std::array<std::string_view, 5> kNames = {"numpy.ufunc", "numpy.dtype", "numpy.number",
+                                                      "numpy.bool", "numpy.character"};
+  if (!std::string_view(Py_TYPE(object)->tp_name).starts_with("numpy.")) return false;
+  PyObject* mro = Py_TYPE(object)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); i++) {
+    auto* type = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (std::find(kNames.begin(), kNames.end(), type->tp_name) != kNames.end()) return true;
   }
-  PyObject** dict = _PyObject_GetDictPtr(made);
-  PyObject** other = _PyObject_GetDictPtr(replayed);
-  if (!dict || !*dict || !other || !*other) return true;
-  PyDict_Clear(*dict);
-  return PyDict_Update(*dict, *other) == 0;
+  return false;
+}
+
+const std::array<PyObject*, 2>& textMethods() {
+  static const std::array<PyObject*, 2> names = {PyUnicode_InternFromString("__str__"),
+                                                 PyUnicode_InternFromString("__repr__")};
+  return names;
+}
+
+// str() of the object is a method of the program's own.
+bool makesOwnText(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!isPythonClass(type)) return false;
+  PyObject* method = _PyType_Lookup(type, textMethods()[0]);
+  // object's asks for the other one.
+  if (method == _PyType_Lookup(&PyBaseObject_Type, textMethods()[0]))
+    method = _PyType_Lookup(type, textMethods()[1]);
+  return method && PyFunction_Check(method) && cpython::isOfProgram(PyFunction_GET_GLOBALS(method));
 }
 
 }  // namespace
@@ -67,10 +86,7 @@ bool adopt(PyObject* made, PyObject* replayed) {
 // Objects of the program's own that are described by now may be held by what was called: they are
 // from outside from here on.
 bool Recorder::escape() {
-  std::vector<std::pair<PyObject*, RecipeId>> made;
-  for (const auto& [object, id] : described_.ids)
-    if (isMutable(trace().recipes[id.index()].kind) && !provenance_.find(object).valid())
-      made.emplace_back(object, id);
+  std::vector<std::pair<PyObject*, RecipeId>> made = madeIn(described_);
   std::sort(made.begin(), made.end(), [](auto& a, auto& b) { return a.second < b.second; });
   for (const auto& [object, id] : made)
     provenance_.remember(object,
@@ -79,6 +95,15 @@ bool Recorder::escape() {
   std::erase_if(described_.fresh,
                 [&](const Ref& object) { return provenance_.find(object.get()).valid(); });
   return !made.empty();
+}
+
+// The objects with a state that the call has made, and nobody else has been given so far.
+std::vector<std::pair<PyObject*, RecipeId>> Recorder::madeIn(const Described& described) const {
+  std::vector<std::pair<PyObject*, RecipeId>> made;
+  for (const auto& [object, id] : described.ids)
+    if (isMutable(recording_->trace.recipes[id.index()].kind) && !provenance_.find(object).valid())
+      made.emplace_back(object, id);
+  return made;
 }
 
 void Recorder::describeCall(ir::Event& event, PyObject* callee, const Arguments& args) {
@@ -90,16 +115,22 @@ void Recorder::describeCall(ir::Event& event, PyObject* callee, const Arguments&
 }
 
 // For a callee that looks at its arguments and lets go of them: what they become later is described
-// anew.
-void Recorder::describeApart(ir::Event& event, PyObject* callee, const Arguments& args) {
+// anew. Gives what has been described for the call.
+Recorder::Described Recorder::describeApart(ir::Event& event, PyObject* callee,
+                                            const Arguments& args) {
   Described outer;
   std::swap(outer, described_);
   describeCall(event, callee, args);
   std::swap(outer, described_);
+  return outer;
 }
 
-bool Recorder::passesTensors(const ir::Event& event) const {
-  std::vector<RecipeId> open = event.recipes;
+bool Recorder::passesTensors(const ir::Event& event, PyObject* callee,
+                             const Arguments& args) const {
+  std::vector<RecipeId> open;
+  const size_t bound = args.count() + 1 - event.recipes.size();
+  for (size_t i = 0; i < event.recipes.size(); i++)
+    if (!holdsNoTensor(i ? args.values[i - 1 + bound] : callee)) open.push_back(event.recipes[i]);
   std::unordered_set<RecipeId> seen;
   while (!open.empty()) {
     RecipeId id = open.back();
@@ -117,18 +148,40 @@ bool Recorder::passesTensors(const ir::Event& event) const {
 }
 
 // Runs the callee for real, out of the recorder's sight; or takes what the replay has got from it.
-PyObject* Recorder::callApart(const Invoke& invoke) {
+// programRan: whether code of the program's own has run in it.
+PyObject* Recorder::callApart(const Invoke& invoke, bool* programRan) {
   ops_->syncState();
   PyObject* result = nullptr;
   if (follow_ && follow_->opaquePending()) {
+    *programRan = follow_->programRan();
     result = follow_->takeOpaque();
   } else {
     EvaluationPause pause;
     aten::OpRecorder::Pause opsPause;
+    cpython::FrameWatch watch;
     result = invoke();
+    *programRan = watch.ranProgram();
   }
   ops_->acceptState();
   return result;
+}
+
+// The objects that a replay had built for the call, and the call may have changed, are the
+// program's.
+bool Recorder::takeBuilt() {
+  cpython::Twins twins;
+  for (const auto& [object, id] : described_.ids)
+    if (PyObject* replayed = follow_->built(id)) twins[replayed] = object;
+  for (const auto& [replayed, object] : twins)
+    if (!cpython::takeOver(object, replayed, twins)) return false;
+  return true;
+}
+
+// Whatever is read from now on is guarded anew, as it is after the call.
+void Recorder::mayHaveChangedAnything() {
+  provenance_.forgetWhatMayChange();
+  withGradient_.clear();
+  epoch_ = static_cast<int64_t>(trace().events.size()) + 1;
 }
 
 PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const Invoke& invoke,
@@ -145,14 +198,34 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
     resolveEffects();
     escape();
   }
+  Described given;
   if (kind == OpaqueKind::Unknown || event.keeps) {
     describeCall(event, callee, args);
     keptFresh_ |= escape() && event.keeps;
   } else {
-    describeApart(event, callee, args);
+    given = describeApart(event, callee, args);
   }
   if (!active_) return callAfterRefusal(invoke);
-  Ref result = Ref::steal(kind == OpaqueKind::Unknown ? callWatched(invoke) : callApart(invoke));
+  const Holds before = event.keeps ? Holds() : holdsOnBuilt(given);
+  bool programRan = false;
+  Ref result = Ref::steal(callApart(invoke, &programRan));
+  const bool byProgram = ir::keepsToItself(event) && programRan;
+  if (kind == OpaqueKind::Unknown || byProgram) noteKept(before);
+  if (byProgram) {
+    // As a call of which nothing is known.
+    kind = OpaqueKind::Unknown;
+    event.logOnly = event.known = false;
+    reason = "known_call_ran_code";
+    described_.ids.insert(given.ids.begin(), given.ids.end());
+    std::move(given.fresh.begin(), given.fresh.end(), std::back_inserter(described_.fresh));
+    escape();
+  }
+  if (kind == OpaqueKind::Unknown && follow_) {
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    if (!takeBuilt()) return nullptr;
+    PyErr_Restore(type, value, traceback);
+  }
   if (!result) {
     // In the replay that is followed.
     if (Ref missed = cpython::takeMissedResult()) {
@@ -166,33 +239,46 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
     return nullptr;
   }
   if (kind == OpaqueKind::Unknown) {
-    for (const auto& [object, id] : described_.ids) {
-      PyObject* replayed = follow_ ? follow_->built(id) : nullptr;
-      if (replayed && isMutable(trace().recipes[id.index()].kind) && !adopt(object, replayed))
-        return nullptr;
-    }
-  }
-  if (event.logOnly && aten::isTensor(result.get())) {
+    mayHaveChangedAnything();
+  } else if (event.logOnly && aten::isTensor(result.get())) {
     event.known = true;
     event.logOnly = false;
-  } else if (event.known && !passesTensors(event) && !aten::isTensor(result.get())) {
+  } else if (event.known && !passesTensors(event, callee, args) && !aten::isTensor(result.get())) {
     event.known = false;
     event.logOnly = true;
   }
-  // Whatever is read from now on is guarded anew, as it is after this call.
-  if (kind == OpaqueKind::Unknown) {
-    provenance_.forgetWhatMayChange();
-    withGradient_.clear();
-    epoch_ = static_cast<int64_t>(trace().events.size()) + 1;
-  }
   if (ir::breaksGraph(event) && active_)
     calls_.emplace_back(trace().events.size(), refusal(reason, calleeName(callee)));
-  return noteResult(std::move(event), std::move(result)).release();
+  return noteResult(std::move(event), std::move(result), isClock(callee)).release();
+}
+
+// print() makes texts of what it is given. Where a method of the program's own makes the first one,
+// that is evaluated like any other code and its text is printed; later ones are made after the
+// first has been written.
+PyObject* Recorder::callPrint(PyObject* callee, const Arguments& args, const Invoke& invoke) {
+  const bool convert = args.positional && makesOwnText(args.values[0]);
+  if (!convert) return callOpaque(callee, args, invoke, OpaqueKind::Output, "opaque_call");
+  for (PyObject* name : textMethods()) typeAttr(Py_TYPE(args.values[0]), name);
+  Ref text = Ref::steal(PyObject_Str(args.values[0]));
+  if (!text) return nullptr;
+  std::vector<PyObject*> values(args.values, args.values + args.count());
+  values[0] = text.get();
+  const Arguments printed{values.data(), args.positional, args.kwnames};
+  const Invoke print = [&] {
+    return PyObject_Vectorcall(callee, values.data(), args.positional, args.kwnames);
+  };
+  return callOpaque(callee, printed, print, OpaqueKind::Output, "opaque_call");
+}
+
+// A number that it gives is another one each time: the time, or a random number.
+bool Recorder::isClock(PyObject* callee) {
+  const CalleeKind kind = calleeModel(callee).kind;
+  return kind == CalleeKind::Clock || kind == CalleeKind::LogOnly || kind == CalleeKind::Known;
 }
 
 // What the program gets from the call. A number or text is handed on as an object of its own, whose
 // identity carries it to where it is used.
-Ref Recorder::noteResult(ir::Event event, Ref result) {
+Ref Recorder::noteResult(ir::Event event, Ref result, bool clock) {
   ValueId value(trace().values.size());
   if (aten::isTensor(result.get())) {
     if (!aten::isPlainTensor(result.get())) {
@@ -210,7 +296,6 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
     return result;
   }
   bool keeps = event.keeps;
-  bool clock = event.logOnly && PyFloat_CheckExact(result.get());
   trace().values.push_back({ir::ValueKind::Object, SourceId(), common::MetaId(), false});
   event.results.push_back(value);
   emit(std::move(event));
@@ -224,7 +309,7 @@ Ref Recorder::noteResult(ir::Event event, Ref result) {
   }
   guard(ir::PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
   trackScalar(copy.get(), value);
-  if (clock) clocks_.insert(value.value);
+  if (clock && PyFloat_CheckExact(copy.get())) clocks_.insert(value.value);
   return copy;
 }
 

@@ -7,6 +7,7 @@
 
 #include <utility>
 
+#include "cpython/object_fields.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
 
@@ -160,19 +161,15 @@ RecipeId Recorder::objectRecipe(PyObject* object) {
       content = Ref::steal(set ? PySet_New(object) : PySequence_List(object));
     children[1] = content ? this->recipe(content.get()) : RecipeId();
   }
-  for (PyTypeObject* owner = type; owner && owner != base; owner = owner->tp_base) {
-    PyObject *name, *member;
-    Py_ssize_t position = 0;
-    while (active_ && PyDict_Next(owner->tp_dict, &position, &name, &member)) {
-      if (!Py_IS_TYPE(member, &PyMemberDescr_Type)) continue;
-      Ref value = Ref::steal(PyObject_GetAttr(object, name));
-      if (!value) {
-        PyErr_Clear();  // an empty slot stays empty
-        continue;
-      }
-      children.push_back(constRecipe(name));
-      children.push_back(this->recipe(value.get()));
+  for (PyObject* name : cpython::slotNames(type)) {
+    if (!active_) break;
+    Ref value = Ref::steal(PyObject_GenericGetAttr(object, name));
+    if (!value) {
+      PyErr_Clear();  // an empty slot stays empty
+      continue;
     }
+    children.push_back(constRecipe(name));
+    children.push_back(this->recipe(value.get()));
   }
   if (exception) describeException(object, children);
   trace().recipes[id.index()].children = std::move(children);

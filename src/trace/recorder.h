@@ -126,7 +126,7 @@ class Recorder final : public Operations, public aten::OpSink {
   };
   // An effect whose recipes are made at the end, when fresh objects have their final state.
   struct PendingEffect {
-    size_t event;
+    size_t event = 0;
     std::vector<cpython::Ref> operands;
   };
   // Objects that have a recipe, by address. Fresh ones are held; the others Provenance holds.
@@ -134,6 +134,8 @@ class Recorder final : public Operations, public aten::OpSink {
     std::unordered_map<PyObject*, common::RecipeId> ids;
     std::vector<cpython::Ref> fresh;
   };
+  // Objects made in the call that calls have been given, with how often they are held.
+  using Holds = std::vector<std::pair<PyObject*, Py_ssize_t>>;
   using Invoke = std::function<PyObject*()>;
   // What an opaque call may do (the flags of ir::Event).
   enum class OpaqueKind { Unknown, Known, Output, Keeps };
@@ -159,8 +161,7 @@ class Recorder final : public Operations, public aten::OpSink {
   common::ObjectId objectId(PyObject* value);
   common::SourceId child(common::SourceId parent, ir::StepKind step, PyObject* key);
   common::SourceId child(common::SourceId parent, ir::StepKind step, int64_t index = 0);
-  common::SourceId pinned(PyObject* object,
-                          Provenance::Life life = Provenance::Life::Recording);
+  common::SourceId pinned(PyObject* object, Provenance::Life life = Provenance::Life::Recording);
   void guard(ir::PredicateKind kind, common::SourceId source, PyObject* object = nullptr);
   void guardLength(common::SourceId source, Py_ssize_t length);
   void guardOther(ir::PredicateKind kind, common::SourceId source, common::SourceId other);
@@ -230,25 +231,28 @@ class Recorder final : public Operations, public aten::OpSink {
   // --- opaque.cpp
   PyObject* callOpaque(PyObject* callee, const Arguments& args, const Invoke& invoke,
                        OpaqueKind kind, const char* reason);
-  PyObject* callApart(const Invoke& invoke);
+  PyObject* callApart(const Invoke& invoke, bool* programRan);
   PyObject* callForeign(PyObject* function, std::initializer_list<PyObject*> operands);
   OpaqueKind foreignKind(PyObject* const* operands, size_t count) const;
   OpaqueKind opaqueKind(const Callee& model, PyObject* first) const;
   bool anyForeign(const Arguments& args) const;
-  cpython::Ref noteResult(ir::Event event, cpython::Ref result);
+  cpython::Ref noteResult(ir::Event event, cpython::Ref result, bool clock);
+  static bool isClock(PyObject* callee);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
-  void describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
-  bool passesTensors(const ir::Event& event) const;
+  Described describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
+  bool takeBuilt();
+  void mayHaveChangedAnything();
+  std::vector<std::pair<PyObject*, common::RecipeId>> madeIn(const Described& described) const;
+  PyObject* callPrint(PyObject* callee, const Arguments& args, const Invoke& invoke);
+  bool passesTensors(const ir::Event& event, PyObject* callee, const Arguments& args) const;
   bool escape();  // whether there was any such object
 
   // --- lifetimes.cpp
   Provenance::Life lifeAt(common::SourceId source) const;
-  // The objects made in the call that calls have been given, with how often they are held.
-  using Holds = std::vector<std::pair<PyObject*, Py_ssize_t>>;
-  Holds holdsOnBuilt() const;
-  PyObject* callWatched(const Invoke& invoke);
+  Holds holdsOnBuilt(const Described& given) const;
+  void noteKept(const Holds& before);
   void endResults();
-  bool endIsSeenIn(PyObject* object, std::unordered_set<PyObject*>& seen) const;
+  class EndSearch;
   void endOperands();
   // Before something is read that a finalizer may have written.
   void endBefore() {
@@ -334,7 +338,6 @@ class Recorder final : public Operations, public aten::OpSink {
 
   PendingEffect describeEffect(ir::Event& event, PyObject* callee, const Arguments& args);
   void emitEffect(ir::Event event, PendingEffect pending);
-  void addPending(PendingEffect pending);
   void addOperand(ir::Event& event, PendingEffect& pending, PyObject* operand, bool copied);
 
   std::shared_ptr<Recording> recording_;

@@ -8,7 +8,9 @@ PyObject* Python::globals() {
   static PyObject* const kGlobals = [] {
     PyObject* dict = PyDict_New();
     PyDict_SetItemString(dict, "__builtins__", PyEval_GetBuiltins());
-    PyDict_SetItemString(dict, "__name__", Ref::steal(PyUnicode_FromString("tested")).get());
+    // Functions of tests stand for those of libraries that keep to themselves.
+    PyDict_SetItemString(dict, "__name__",
+                         Ref::steal(PyUnicode_FromString("glowplug.tested")).get());
     Ref done = Ref::steal(PyRun_String(helpers(), Py_file_input, dict, dict));
     if (!done) PyErr_Print();
     return dict;

@@ -240,6 +240,32 @@ TEST(Opaque, WhatIsPrintedIsASnapshot) {
   EXPECT_EQ(program.plan().segments().size(), 1u) << "output splits no segment";
 }
 
+TEST(Opaque, OutputThatRunsCodeOfTheProgramStopsTheReplay) {
+  Program program;
+  Python::run(
+      "program = {'__name__': 'program', 'log': log}\n"
+      "exec('def note(kept): log.append(len(kept)); kept.append(0)', program)\n"
+      "note = program['note']\nx = torch.ones(1); log.clear()");
+  program.argument("x");
+  program.argument("note");
+  program.run("fresh = [x]");
+  program.opaque({"note", "fresh"}, true);
+  program.returns("fresh");
+  EXPECT_FALSE(program.call("[x, note]"));
+  EXPECT_EQ(program.outcome.kind, Kind::Exited);
+  ASSERT_TRUE(program.suspended);
+  EXPECT_TRUE(program.suspended->programRan());
+  EXPECT_TRUE(program.suspended->committed());
+  EXPECT_EQ(Python::text("log"), "[1]") << "it has run once";
+  // What it was given is kept, as it has become.
+  Rerun rerun(std::move(program.suspended));
+  ASSERT_TRUE(rerun.begin());
+  ASSERT_TRUE(rerun.opaquePending());
+  EXPECT_TRUE(rerun.programRan());
+  Python::set("built", rerun.built(program.recipe("fresh")));
+  EXPECT_EQ(Python::text("built[1:]"), "[0]");
+}
+
 TEST(Opaque, OutputDoesNotWaitForAnEffectThatNeedsMore) {
   Program program;
   Python::run("def note(*a): log.append((a, l[:]))\nx = torch.ones(1); l = []");
