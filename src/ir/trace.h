@@ -175,8 +175,8 @@ inline bool callsOut(const Event& event) { return event.kind == EventKind::Opaqu
 inline bool mayChangeAnything(const Event& event) {
   return callsOut(event) && !event.logOnly && !event.known && !event.keeps;
 }
-// A call that looks at what it is given, and neither keeps nor changes anything that the program can
-// reach.
+// A call that looks at what it is given, and neither keeps nor changes anything that the program
+// can reach.
 inline bool keepsToItself(const Event& event) {
   return callsOut(event) && (event.logOnly || event.known);
 }

@@ -136,8 +136,8 @@ class Suspended {
   ~Suspended();
   // Something has happened that cannot be taken back: the call must go on from here.
   bool committed() const;
-  // It stopped since a call that was taken to keep to itself ran code of the program's own: the plan
-  // is wrong about it.
+  // It stopped since a call that was taken to keep to itself ran code of the program's own: the
+  // plan is wrong about it.
   bool programRan() const;
   std::unique_ptr<State> state;
 };

@@ -100,8 +100,8 @@ struct Context final : RecipeInputs, guard::LateObjects {
   bool committed = false;  // something has happened that cannot be taken back
   // The last call was taken to keep to itself, and code of the program's own ran in it.
   bool programRan = false;
-  cpython::UndoLog undo;   // what has been committed while the replay may still stop
-  size_t flushedAt = 0;    // the opaque call before which effects were committed last
+  cpython::UndoLog undo;  // what has been committed while the replay may still stop
+  size_t flushedAt = 0;   // the opaque call before which effects were committed last
 };
 
 struct Suspended::State {
