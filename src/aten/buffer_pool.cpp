@@ -4,8 +4,10 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <bit>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -24,7 +26,7 @@ constexpr uint64_t kScopesBetween = 64;
 
 // Four sizes for each power of two, so that what is nearly equal shares blocks.
 size_t rounded(size_t bytes) {
-  const size_t step = std::bit_floor(bytes) / 4;
+  const size_t step = std::max<size_t>(std::bit_floor(bytes) / 4, 1);
   return (bytes + step - 1) / step * step;
 }
 
@@ -195,9 +197,10 @@ struct Installed {
 
   Installed() : base(c10::GetCPUAllocator()) {
     if (base->raw_deleter() == nullptr) return;
-    own = new PoolAllocator(*base);
-    c10::SetCPUAllocator(own, 0);
-    if (c10::GetCPUAllocator() != own) own = nullptr;
+    auto made = std::make_unique<PoolAllocator>(*base);
+    c10::SetCPUAllocator(made.get(), 0);
+    // It is never taken away again.
+    if (c10::GetCPUAllocator() == made.get()) own = made.release();
   }
 };
 

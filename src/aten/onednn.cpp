@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cstring>
 #include <span>
 #include <stdexcept>
@@ -79,7 +80,7 @@ class Library {
       if (head.n_type != NT_GNU_BUILD_ID) continue;
       const uintptr_t at = base_ + section.sh_addr;
       return isMapped(at, note.size()) &&
-             std::memcmp(reinterpret_cast<const char*>(at), note.data(), note.size()) == 0;
+             std::memcmp(std::bit_cast<const char*>(at), note.data(), note.size()) == 0;
     }
     return false;
   }
@@ -142,7 +143,7 @@ class Library {
     const auto is = [&](auto& function, std::string_view called) -> size_t {
       if (name != called || function != nullptr) return 0;
       function =
-          reinterpret_cast<std::remove_reference_t<decltype(function)>>(base_ + symbol.st_value);
+          std::bit_cast<std::remove_reference_t<decltype(function)>>(base_ + symbol.st_value);
       return 1;
     };
     size_t found = 0;

@@ -1,5 +1,7 @@
 #include "cpython/frame_watch.h"
 
+#include <utility>
+
 #include "cpython/eval_hook.h"
 #include "cpython/frame_view.h"
 #include "cpython/ref.h"
@@ -22,26 +24,27 @@ PyObject* quietPackages() {
   return names;
 }
 
+thread_local FrameWatch* innermost = nullptr;
+
 }  // namespace
 
-thread_local FrameWatch* FrameWatch::innermost_ = nullptr;
-
-FrameWatch::FrameWatch() : outer_(std::exchange(innermost_, this)) {
+FrameWatch::FrameWatch() : outer_(std::exchange(innermost, this)) {
   quietPackages();
   addHookUser();
 }
 
 FrameWatch::~FrameWatch() {
   removeHookUser();
-  innermost_ = outer_;
+  innermost = outer_;
   if (outer_) outer_->ranProgram_ |= ranProgram_;
 }
 
-void FrameWatch::look(struct _PyInterpreterFrame* frame) {
+void FrameWatch::note(struct _PyInterpreterFrame* frame) {
+  if (!innermost || innermost->ranProgram_) return;
   // A frame that goes on may have been handed an exception.
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  ranProgram_ = isOfProgram(FrameView(frame).globals());
+  innermost->ranProgram_ = isOfProgram(FrameView(frame).globals());
   PyErr_Restore(type, value, traceback);
 }
 

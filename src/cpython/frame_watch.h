@@ -2,8 +2,6 @@
 
 #include <Python.h>
 
-#include <utility>
-
 struct _PyInterpreterFrame;
 
 namespace glowplug::cpython {
@@ -19,14 +17,9 @@ class FrameWatch {
   bool ranProgram() const { return ranProgram_; }
 
   // For the hook: a frame begins or goes on.
-  static void note(struct _PyInterpreterFrame* frame) {
-    if (innermost_ && !innermost_->ranProgram_) innermost_->look(frame);
-  }
+  static void note(struct _PyInterpreterFrame* frame);
 
  private:
-  void look(struct _PyInterpreterFrame* frame);
-
-  static thread_local FrameWatch* innermost_;
   FrameWatch* outer_;
   bool ranProgram_ = false;
 };

@@ -132,7 +132,7 @@ void warmUpNative() {
 
 NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
                      const common::Options& options, const TensorOf& tensorOf,
-                     const NativeJob* before, std::shared_ptr<aten::PackedWeights> weights)
+                     const NativeJob* before, const std::shared_ptr<aten::PackedWeights>& weights)
     : name_(std::move(name)),
       slot_(plan.nativeSlot()),
       again_(before != nullptr),
@@ -155,7 +155,7 @@ NativeJob::NativeJob(const trace::Recording& recording, const replay::Plan& plan
       std::any_of(trace.events.begin(), trace.events.end(), [&](const ir::Event& event) {
         return event.kind == ir::EventKind::Op && recording.ops.isOwn(event.op);
       });
-  packed_ = before ? before->packed_ : std::make_shared<HeldWeights>(std::move(weights));
+  packed_ = before ? before->packed_ : std::make_shared<HeldWeights>(weights);
   if (before) weights_ = before->weights_;
   if (before) rounds_.store(before->rounds_.load());  // its code runs until there is other
   if (before) tensors_ = before->tensors_;

@@ -52,7 +52,7 @@ class NativeJob final : public Job, public std::enable_shared_from_this<NativeJo
   // With the GIL. `before`: an earlier job of the plan, whose packed weights are taken over.
   NativeJob(const trace::Recording& recording, const replay::Plan& plan, std::string name,
             const common::Options& options, const TensorOf& tensorOf, const NativeJob* before,
-            std::shared_ptr<aten::PackedWeights> weights);
+            const std::shared_ptr<aten::PackedWeights>& weights);
   ~NativeJob() override;
 
   // Makes the passes over the graphs, with the GIL or without: what needs no kernels is there for

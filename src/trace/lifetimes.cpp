@@ -25,7 +25,7 @@ bool hasFinalizer(PyTypeObject* type) {
 }
 
 // Asks a method or attribute of one of CPython's own files; true also where that fails.
-bool mayBeTrue(Ref answer) {
+bool mayBeTrue(const Ref& answer) {
   int truth = answer ? PyObject_IsTrue(answer.get()) : -1;
   if (truth < 0) PyErr_Clear();
   return truth != 0;
@@ -34,7 +34,7 @@ bool mayBeTrue(Ref answer) {
 // Its end writes what is buffered.
 bool isOpenForWriting(PyObject* file) {
   Ref closed = Ref::steal(PyObject_GetAttrString(file, "closed"));
-  if (closed && mayBeTrue(std::move(closed))) return false;
+  if (closed && mayBeTrue(closed)) return false;
   PyErr_Clear();
   return mayBeTrue(Ref::steal(PyObject_CallMethod(file, "writable", nullptr)));
 }

@@ -166,15 +166,44 @@ PyObject* Recorder::callApart(const Invoke& invoke, bool* programRan) {
   return result;
 }
 
+// What has been described apart may have been kept or changed all the same.
+void Recorder::handOver(Described given) {
+  described_.ids.insert(given.ids.begin(), given.ids.end());
+  std::move(given.fresh.begin(), given.fresh.end(), std::back_inserter(described_.fresh));
+  escape();
+}
+
 // The objects that a replay had built for the call, and the call may have changed, are the
-// program's.
+// program's. Also where the call has raised: its error stays set.
 bool Recorder::takeBuilt() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
   cpython::Twins twins;
   for (const auto& [object, id] : described_.ids)
     if (PyObject* replayed = follow_->built(id)) twins[replayed] = object;
   for (const auto& [replayed, object] : twins)
-    if (!cpython::takeOver(object, replayed, twins)) return false;
+    if (!cpython::takeOver(object, replayed, twins)) {
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(traceback);
+      return false;
+    }
+  PyErr_Restore(type, value, traceback);
   return true;
+}
+
+// An opaque call that raised ends the recording; the program goes on with its error.
+PyObject* Recorder::noteRaised(PyObject* callee, const Arguments& args) {
+  // In the replay that is followed.
+  if (Ref missed = cpython::takeMissedResult()) {
+    refuse("cache_filled", calleeName(args.values[0]));
+    return missed.release();
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  refuse("call_raised", calleeName(callee));
+  PyErr_Restore(type, value, traceback);
+  return nullptr;
 }
 
 // Whatever is read from now on is guarded anew, as it is after the call.
@@ -210,34 +239,16 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   bool programRan = false;
   Ref result = Ref::steal(callApart(invoke, &programRan));
   const bool byProgram = ir::keepsToItself(event) && programRan;
-  if (kind == OpaqueKind::Unknown || byProgram) noteKept(before);
+  if (result && (kind == OpaqueKind::Unknown || byProgram)) noteKept(before);
   if (byProgram) {
     // As a call of which nothing is known.
     kind = OpaqueKind::Unknown;
-    event.logOnly = event.known = false;
     reason = "known_call_ran_code";
-    described_.ids.insert(given.ids.begin(), given.ids.end());
-    std::move(given.fresh.begin(), given.fresh.end(), std::back_inserter(described_.fresh));
-    escape();
+    event.logOnly = event.known = false;
+    handOver(std::move(given));
   }
-  if (kind == OpaqueKind::Unknown && follow_) {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (!takeBuilt()) return nullptr;
-    PyErr_Restore(type, value, traceback);
-  }
-  if (!result) {
-    // In the replay that is followed.
-    if (Ref missed = cpython::takeMissedResult()) {
-      refuse("cache_filled", calleeName(args.values[0]));
-      return missed.release();
-    }
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    refuse("call_raised", calleeName(callee));
-    PyErr_Restore(type, value, traceback);
-    return nullptr;
-  }
+  if (kind == OpaqueKind::Unknown && follow_ && !takeBuilt()) return nullptr;
+  if (!result) return noteRaised(callee, args);
   if (kind == OpaqueKind::Unknown) {
     mayHaveChangedAnything();
   } else if (event.logOnly && aten::isTensor(result.get())) {

@@ -240,7 +240,9 @@ class Recorder final : public Operations, public aten::OpSink {
   static bool isClock(PyObject* callee);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
   Described describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
+  void handOver(Described given);
   bool takeBuilt();
+  PyObject* noteRaised(PyObject* callee, const Arguments& args);
   void mayHaveChangedAnything();
   std::vector<std::pair<PyObject*, common::RecipeId>> madeIn(const Described& described) const;
   PyObject* callPrint(PyObject* callee, const Arguments& args, const Invoke& invoke);
