@@ -46,6 +46,7 @@ PyObject* Recorder::callC(PyObject* callee, const Callee& model, const Arguments
       return invoke();
     case CalleeKind::LogOnly:
     case CalleeKind::Clock:
+    case CalleeKind::Collect:
     case CalleeKind::Known:
     case CalleeKind::Keeps:
     case CalleeKind::NodeHook:

@@ -27,6 +27,7 @@ enum class CalleeKind {
   LogOnly,       // output that the program cannot see
   Print,         // ... of texts that are made of its arguments
   Clock,         // a number from outside, new at each call
+  Collect,       // the garbage collector: how much it found is not for the program
   Skipped,       // bookkeeping that means nothing at a replay: runs unseen while recording
   Unwrapped,     // a wrapper that only keeps torch.compile away: what it wraps is called
   CheckMethods,  // looks methods up on the class that it is given first

@@ -260,7 +260,9 @@ PyObject* Recorder::callOpaque(PyObject* callee, const Arguments& args, const In
   }
   if (ir::breaksGraph(event) && active_)
     calls_.emplace_back(trace().events.size(), refusal(reason, calleeName(callee)));
-  return noteResult(std::move(event), std::move(result), isClock(callee)).release();
+  Ref noted = noteResult(std::move(event), std::move(result));
+  noteOrigin(callee, noted.get());
+  return noted.release();
 }
 
 // print() makes texts of what it is given. Where a method of the program's own makes the first one,
@@ -281,15 +283,20 @@ PyObject* Recorder::callPrint(PyObject* callee, const Arguments& args, const Inv
   return callOpaque(callee, printed, print, OpaqueKind::Output, "opaque_call");
 }
 
-// A number that it gives is another one each time: the time, or a random number.
-bool Recorder::isClock(PyObject* callee) {
+// Numbers that are others each time: the time, random ones; and what was found to be garbage.
+void Recorder::noteOrigin(PyObject* callee, PyObject* result) {
+  auto tracked = scalars_.find(result);
+  if (tracked == scalars_.end()) return;
   const CalleeKind kind = calleeModel(callee).kind;
-  return kind == CalleeKind::Clock || kind == CalleeKind::LogOnly || kind == CalleeKind::Known;
+  const bool clock =
+      kind == CalleeKind::Clock || kind == CalleeKind::LogOnly || kind == CalleeKind::Known;
+  if (kind == CalleeKind::Collect) collected_.insert(tracked->second.value);
+  if (clock && PyFloat_CheckExact(result)) clocks_.insert(tracked->second.value);
 }
 
 // What the program gets from the call. A number or text is handed on as an object of its own, whose
 // identity carries it to where it is used.
-Ref Recorder::noteResult(ir::Event event, Ref result, bool clock) {
+Ref Recorder::noteResult(ir::Event event, Ref result) {
   ValueId value(trace().values.size());
   if (aten::isTensor(result.get())) {
     if (!aten::isPlainTensor(result.get())) {
@@ -320,7 +327,6 @@ Ref Recorder::noteResult(ir::Event event, Ref result, bool clock) {
   }
   guard(ir::PredicateKind::TypeIs, source, reinterpret_cast<PyObject*>(Py_TYPE(result.get())));
   trackScalar(copy.get(), value);
-  if (clock && PyFloat_CheckExact(copy.get())) clocks_.insert(value.value);
   return copy;
 }
 

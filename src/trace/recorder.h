@@ -236,8 +236,8 @@ class Recorder final : public Operations, public aten::OpSink {
   OpaqueKind foreignKind(PyObject* const* operands, size_t count) const;
   OpaqueKind opaqueKind(const Callee& model, PyObject* first) const;
   bool anyForeign(const Arguments& args) const;
-  cpython::Ref noteResult(ir::Event event, cpython::Ref result, bool clock);
-  static bool isClock(PyObject* callee);
+  cpython::Ref noteResult(ir::Event event, cpython::Ref result);
+  void noteOrigin(PyObject* callee, PyObject* result);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
   Described describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
   void handOver(Described given);
@@ -365,7 +365,8 @@ class Recorder final : public Operations, public aten::OpSink {
   std::vector<std::pair<common::ValueId, cpython::Ref>> pendingScalars_;
   bool expectScalar_ = false;         // a callee that hands the number on to the program is running
   std::vector<cpython::Ref> joined_;  // the pieces of texts that were computed
-  std::unordered_set<uint32_t> clocks_;  // values that are clock readings
+  std::unordered_set<uint32_t> clocks_;     // values that are clock readings
+  std::unordered_set<uint32_t> collected_;  // ... that count garbage
   // Opaque calls that end a segment, by event, with what there is to say about a break there.
   std::vector<std::pair<size_t, common::Refusal>> calls_;
   Follow* follow_ = nullptr;

@@ -142,6 +142,8 @@ void Recorder::useScalar(PyObject* value) {
   if (it == scalars_.end()) return;
   ValueId id = it->second;
   scalars_.erase(it);
+  if (collected_.count(id.value))
+    return refuse("unguardable", "what the garbage collector found: a replay makes other garbage");
   if (clocks_.count(id.value))
     return refuse("data_value", "a clock's reading decides what the program does");
   forkOn(id, value);

@@ -13,17 +13,12 @@ import pytest
 HERE = Path(__file__).parent
 
 
-OPEN = "outcomes differ when recorded: an open bug, see docs/status.md"
-
-
 def modules(mode: str) -> Iterator[object]:
     """The modules of the list, with pytest's marks for `mode`."""
     for line in (HERE / "cpython_modules.txt").read_text().splitlines():
         name, *words = line.split("#")[0].split() or [""]
         if name and f"not-{mode}" not in words:
             marks = [pytest.mark.slow] if {"slow", f"slow-{mode}"} & {*words} else []
-            if f"differs-{mode}" in words:
-                marks.append(pytest.mark.xfail(strict=True, reason=OPEN))
             yield pytest.param(name, marks=marks)
 
 

@@ -1,5 +1,6 @@
 """What calls have given ends when the program lets go of it, where somebody can see that."""
 
+import gc
 import os
 import weakref
 from collections.abc import Callable
@@ -202,3 +203,43 @@ def test_it_is_counted_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture
         compiled(torch.ones(2), tmp_path / "file")
     assert glowplug.counters()["refusals"] == {"ended_result": 1}
     assert "its end may be seen" in caplog.text
+
+
+def counts_garbage(x: torch.Tensor, path: Path) -> Any:
+    cycle: list[Any] = [x * 2]
+    cycle.append(cycle)
+    gc.collect()
+    del cycle
+    return x + 1, gc.collect()
+
+
+def decides_by_garbage(x: torch.Tensor, path: Path) -> Any:
+    cycle: list[Any] = []
+    cycle.append(cycle)
+    del cycle
+    return x + 1 if gc.collect() > 0 else x - 1
+
+
+@pytest.mark.parametrize("program", [counts_garbage, decides_by_garbage])
+def test_garbage_is_counted_as_in_eager(program: Program, tmp_path: Path, same: Any) -> None:
+    compiled = glowplug.compile(program)
+    for _ in range(4):
+        x = torch.randn(3)
+        gc.collect()
+        expected = program(x, tmp_path)
+        gc.collect()
+        same(expected, compiled(x, tmp_path))
+    assert glowplug.counters()["stats"].get("replays", 0) == 0
+
+
+def test_collecting_garbage_stays_in_the_graph() -> None:
+    @glowplug.compile
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        gc.collect()
+        return y + 1
+
+    for _ in range(3):
+        assert torch.equal(program(torch.ones(3)), torch.full((3,), 3.0))
+    assert glowplug.counters()["stats"]["replays"] == 2
+    assert not glowplug.counters()["graph_break"]
