@@ -14,8 +14,9 @@
 #include "aten/op_program_impl.h"
 #include "aten/packed_weight_impl.h"
 
-// The widest vectors that the processor has.
-#if defined(__x86_64__) && defined(__GNUC__)
+// The widest vectors that the processor has. What chooses among the clones runs before the thread
+// sanitizer has begun, which would look into it.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__SANITIZE_THREAD__)
 #define GLOWPLUG_FOR_EACH_PROCESSOR \
   __attribute__((target_clones("arch=x86-64-v4", "avx2", "default"), optimize("O3")))
 #else
