@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include "cpython/modules.h"
 #include "trace/recorder.h"
 #include "trace/well_known.h"
 
@@ -368,13 +369,29 @@ void Recorder::afterAttrWrite(PyObject* object, PyObject* name, PyObject* value)
     emitEffect(ir::EffectKind::DelAttr, {object, name});
 }
 
-// A class that defines one of __setattr__ and __delattr__ inherits the other, mostly from object.
-bool Recorder::isEvaluatedWrite(PyTypeObject* type, PyObject* value) {
+// Where a class has not object's way of writing attributes itself. One that defines one of
+// __setattr__ and __delattr__ inherits the other, mostly from object.
+Recorder::AttrWrite Recorder::attrWrite(PyTypeObject* type, PyObject* value) {
   static PyObject* set = PyUnicode_InternFromString("__setattr__");
   static PyObject* del = PyUnicode_InternFromString("__delattr__");
   PyObject* method = typeAttr(type, value ? set : del);
-  return !method || !Py_IS_TYPE(method, &PyWrapperDescr_Type) ||
-         reinterpret_cast<PyDescrObject*>(method)->d_type != &PyBaseObject_Type;
+  if (!method || !Py_IS_TYPE(method, &PyWrapperDescr_Type)) return AttrWrite::Evaluated;
+  const bool objects = reinterpret_cast<PyDescrObject*>(method)->d_type == &PyBaseObject_Type;
+  return objects ? AttrWrite::Direct : AttrWrite::InC;
+}
+
+// A class in C that writes attributes in its own way (decimal.Context) does so at each replay.
+int Recorder::storeForeignAttr(PyObject* object, PyObject* name, PyObject* value) {
+  static PyObject* set = cpython::moduleAttribute("builtins", "setattr");
+  static PyObject* del = cpython::moduleAttribute("builtins", "delattr");
+  if (!isForeign(object)) {
+    refuse("unsupported_write", fmt::format("an attribute of a {}", Py_TYPE(object)->tp_name));
+    return Operations::storeAttr(object, name, value);
+  }
+  return Ref::steal(value ? callForeign(set, {object, name, value})
+                          : callForeign(del, {object, name}))
+             ? 0
+             : -1;
 }
 
 int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
@@ -390,7 +407,11 @@ int Recorder::storeAttr(PyObject* object, PyObject* name, PyObject* value) {
          (Py_TYPE(descriptor)->tp_flags & Py_TPFLAGS_HEAPTYPE)))
       direct = false;  // a setter in Python, evaluated
   }
-  if (!direct && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) direct = !isEvaluatedWrite(type, value);
+  if (!direct) {
+    const AttrWrite way = attrWrite(type, value);
+    if (way == AttrWrite::InC) return storeForeignAttr(object, name, value);
+    direct = way == AttrWrite::Direct;
+  }
   bool noted = direct && beforeAttrWrite(object, name, value);
   int status = Operations::storeAttr(object, name, value);
   if (noted && status == 0) afterAttrWrite(object, name, value);

@@ -190,7 +190,9 @@ class Recorder final : public Operations, public aten::OpSink {
                                     bool* found);
   PyObject* tensorAttr(PyObject* tensor, PyObject* name);
   int storeTensorAttr(PyObject* tensor, PyObject* name, PyObject* value);
-  bool isEvaluatedWrite(PyTypeObject* type, PyObject* value);
+  enum class AttrWrite { Direct, Evaluated, InC };
+  AttrWrite attrWrite(PyTypeObject* type, PyObject* value);
+  int storeForeignAttr(PyObject* object, PyObject* name, PyObject* value);
   bool beforeAttrWrite(PyObject* object, PyObject* name, PyObject* value);
   bool beforeClassWrite(PyObject* type, PyObject* name);
   void afterAttrWrite(PyObject* object, PyObject* name, PyObject* value);
