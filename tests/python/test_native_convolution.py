@@ -10,6 +10,10 @@ from torch import nn
 
 import glowplug
 
+pytestmark = pytest.mark.unverified(
+    "verify mode has weights in memory that two processes share, which is not packed"
+)
+
 N, C, SIDE = 2, 8, 12
 
 

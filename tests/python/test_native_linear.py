@@ -204,6 +204,9 @@ def test_a_written_weight_is_noticed(write, x):
         check(module, fast, x)
 
 
+@pytest.mark.unverified(
+    "verify mode has weights in memory that two processes share, which is not packed"
+)
 def test_an_alias_from_before_keeps_a_weight_from_being_packed(x):
     module = layer()
     alias = module.weight.data

@@ -9,6 +9,10 @@ from torch import nn
 
 import glowplug
 
+pytestmark = pytest.mark.unverified(
+    "verify mode has weights in memory that two processes share, which is not packed"
+)
+
 WIDTH = 512
 MEGABYTE = 1 << 20  # a layer's weight
 

@@ -13,6 +13,10 @@ from torch import nn
 
 import glowplug
 
+pytestmark = pytest.mark.unverified(
+    "verify mode has weights in memory that two processes share, which is not packed"
+)
+
 
 def network() -> nn.Module:
     torch.manual_seed(0)

@@ -136,6 +136,7 @@ def test_switched_off_nothing_comes_from_the_pool(model):
     assert (pool()["fresh"], pool()["reused"]) == (before["fresh"], before["reused"])
 
 
+@pytest.mark.unverified("verify mode has results in memory that two processes share")
 @torch.no_grad()
 def test_memory_of_the_pool_is_like_any_other(model):
     fast = warm(model)
