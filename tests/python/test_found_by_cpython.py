@@ -1,6 +1,7 @@
 """Small programs behind what CPython's own tests gave differently when recorded."""
 
 import array
+import decimal
 import functools
 import io
 import os
@@ -96,6 +97,35 @@ def raised_in_generator(x: torch.Tensor) -> Any:
     return x + 1, list(generate())
 
 
+def rounds_as_it_says(x: torch.Tensor) -> Any:
+    found = []
+    for way in (decimal.ROUND_CEILING, decimal.ROUND_FLOOR):
+        with decimal.localcontext() as context:
+            context.rounding = way
+            setattr(context, "prec", 20)
+            found.append(int(decimal.Decimal("2.5").quantize(decimal.Decimal(1))))
+    return x + 1, found
+
+
+LOCAL = threading.local()
+
+
+class Local(threading.local):
+    pass
+
+
+OWN = Local()
+
+
+def writes_what_is_the_threads(x: torch.Tensor) -> Any:
+    before = getattr(LOCAL, "n", None), getattr(OWN, "n", None)
+    LOCAL.n = OWN.n = 5
+    found = before, LOCAL.n, OWN.n
+    del LOCAL.n
+    del OWN.n
+    return x + 1, found
+
+
 PROGRAMS: list[Callable[..., Any]] = [
     with_lock,
     with_file,
@@ -103,6 +133,8 @@ PROGRAMS: list[Callable[..., Any]] = [
     held_method,
     starred_method,
     caught_in_c,
+    rounds_as_it_says,
+    writes_what_is_the_threads,
     cached,
     advanced,
     dies,
