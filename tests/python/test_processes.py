@@ -208,6 +208,7 @@ def test_an_interrupt(when: str, delay: float, interrupts: None, same: Any) -> N
     assert glowplug.counters()["stats"]["replays"] == 1
 
 
+@pytest.mark.unverified("a signal meets one of two processes")
 @pytest.mark.parametrize("effects", [False, True])
 def test_signals_all_the_time(effects: bool, interrupts: None, same: Any) -> None:
     """The handler runs inside the call; what it does is done once, and the result is eager's."""
@@ -245,6 +246,7 @@ def test_signals_all_the_time(effects: bool, interrupts: None, same: Any) -> Non
     same(expected, compiled(x))
 
 
+@pytest.mark.unverified("a signal meets one of two processes")
 @pytest.mark.parametrize("kind", ["limit", "refusal"])
 def test_an_interrupt_while_an_entry_says_why_it_stays_eager(kind: str, same: Any) -> None:
     class Interrupting(logging.Handler):

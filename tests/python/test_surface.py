@@ -358,6 +358,7 @@ def test_fullgraph_raises_with_reason_line_and_hint():
     assert re.search(rf"test_surface\.py.*{line}", str(raised.value), re.DOTALL)
 
 
+@pytest.mark.unverified("the traceback leads through verify mode")
 def test_a_users_exception_is_the_users():
     def fails(x):
         raise KeyError("mine")
