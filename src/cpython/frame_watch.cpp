@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cpython/error_pause.h"
 #include "cpython/eval_hook.h"
 #include "cpython/frame_view.h"
 #include "cpython/ref.h"
@@ -42,10 +43,8 @@ FrameWatch::~FrameWatch() {
 void FrameWatch::note(struct _PyInterpreterFrame* frame) {
   if (!innermost || innermost->ranProgram_) return;
   // A frame that goes on may have been handed an exception.
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  ErrorPause pause;
   innermost->ranProgram_ = isOfProgram(FrameView(frame).globals());
-  PyErr_Restore(type, value, traceback);
 }
 
 bool isOfProgram(PyObject* globals) {

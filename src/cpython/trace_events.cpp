@@ -2,6 +2,7 @@
 
 #include "cpython/trace_events.h"
 
+#include "cpython/error_pause.h"
 #include "cpython/ref.h"
 
 namespace glowplug::cpython {
@@ -50,17 +51,8 @@ void reportUnwinding(PyThreadState* thread) {
       {thread->c_tracefunc, thread->c_traceobj}, {thread->c_profilefunc, thread->c_profileobj}};
   for (auto [function, self] : tracers) {
     if (!function) continue;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    if (callTracer(thread, function, self, PyTrace_RETURN, nullptr) == 0) {
-      PyErr_Restore(type, value, traceback);
-      continue;
-    }
-    // The tracer's own exception takes its place.
-    Py_XDECREF(type);
-    Py_XDECREF(value);
-    Py_XDECREF(traceback);
-    return;
+    ErrorPause pause;  // the tracer's own exception takes the place of the one before
+    if (callTracer(thread, function, self, PyTrace_RETURN, nullptr) != 0) return;
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "cpython/constant.h"
+#include "cpython/error_pause.h"
 #include "cpython/frame_watch.h"
 #include "replay/plan_impl.h"
 
@@ -151,10 +152,10 @@ Outcome Plan::Impl::fail(Context& context, size_t event, bool written) const {
     if (trace.events[event].kind != EventKind::Opaque) PyErr_Clear();
     return {Outcome::Kind::Exited, nullptr, event};
   }
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  commitBeforeError(context, event);
-  PyErr_Restore(type, value, traceback);
+  {
+    cpython::ErrorPause pause;
+    commitBeforeError(context, event);
+  }
   const Event& at = trace.events[event];
   if (at.site.valid()) {
     const ir::Site& site = trace.sites[at.site.index()];

@@ -7,6 +7,7 @@
 // let go of, and the outputs are those of the replay.
 
 #include "aten/function_node.h"
+#include "cpython/error_pause.h"
 #include "trace/evaluator.h"
 #include "trace/recorder.h"
 
@@ -168,10 +169,8 @@ PyObject* Recorder::callFunction(PyObject* callee, const Arguments& args, const 
   run.evaluation.reset();
   if (!result) {
     if (run.described && !stopping_) {
-      PyObject *type, *value, *traceback;
-      PyErr_Fetch(&type, &value, &traceback);
+      cpython::ErrorPause pause;
       refuse("call_raised", calleeName(cls) + ".apply");
-      PyErr_Restore(type, value, traceback);
     }
     return nullptr;
   }

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "cpython/constant.h"
+#include "cpython/error_pause.h"
 #include "cpython/frame_watch.h"
 #include "cpython/lru_cache.h"
 #include "cpython/object_contents.h"
@@ -176,19 +177,12 @@ void Recorder::handOver(Described given) {
 // The objects that a replay had built for the call, and the call may have changed, are the
 // program's. Also where the call has raised: its error stays set.
 bool Recorder::takeBuilt() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  cpython::ErrorPause pause;
   cpython::Twins twins;
   for (const auto& [object, id] : described_.ids)
     if (PyObject* replayed = follow_->built(id)) twins[replayed] = object;
   for (const auto& [replayed, object] : twins)
-    if (!cpython::takeOver(object, replayed, twins)) {
-      Py_XDECREF(type);
-      Py_XDECREF(value);
-      Py_XDECREF(traceback);
-      return false;
-    }
-  PyErr_Restore(type, value, traceback);
+    if (!cpython::takeOver(object, replayed, twins)) return false;
   return true;
 }
 
@@ -199,10 +193,8 @@ PyObject* Recorder::noteRaised(PyObject* callee, const Arguments& args) {
     refuse("cache_filled", calleeName(args.values[0]));
     return missed.release();
   }
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  cpython::ErrorPause pause;
   refuse("call_raised", calleeName(callee));
-  PyErr_Restore(type, value, traceback);
   return nullptr;
 }
 
@@ -292,6 +284,13 @@ void Recorder::noteOrigin(PyObject* callee, PyObject* result) {
       kind == CalleeKind::Clock || kind == CalleeKind::LogOnly || kind == CalleeKind::Known;
   if (kind == CalleeKind::Collect) collected_.insert(tracked->second.value);
   if (clock && PyFloat_CheckExact(result)) clocks_.insert(tracked->second.value);
+}
+
+// What was found to be garbage can neither leave the call nor decide anything.
+bool Recorder::refusesGarbage(ValueId value) {
+  if (!collected_.count(value.value)) return false;
+  refuse("unguardable", "what the garbage collector found: a replay makes other garbage");
+  return true;
 }
 
 // What the program gets from the call. A number or text is handed on as an object of its own, whose

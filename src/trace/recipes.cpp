@@ -198,10 +198,7 @@ RecipeId Recorder::recipe(PyObject* object) {
   if (!active_) return {};
   ir::Recipe made;
   if (auto scalar = scalars_.find(object); scalar != scalars_.end()) {
-    if (collected_.count(scalar->second.value)) {
-      refuse("unguardable", "what the garbage collector found: a replay makes other garbage");
-      return {};
-    }
+    if (refusesGarbage(scalar->second)) return {};
     made.kind = RecipeKind::Value;
     made.value = scalar->second;
     return addRecipe(std::move(made), nullptr);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "cpython/error_pause.h"
 #include "cpython/modules.h"
 #include "trace/evaluator.h"
 #include "trace/well_known.h"
@@ -31,13 +32,11 @@ class CollectorPause {
   }
   ~CollectorPause() {
     if (--recordings()) return;
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    cpython::ErrorPause pause;
     Ref now = call("get_threshold", nullptr);
     bool ours = now && PyLong_AsLong(PyTuple_GET_ITEM(now.get(), 0)) == INT_MAX;
     if (ours && before()) call("set_threshold", before().get());
     PyErr_Clear();
-    PyErr_Restore(type, value, traceback);
   }
 
  private:
@@ -78,11 +77,9 @@ void Recorder::refuse(const char* reason, std::string detail) {
 void Recorder::stop() { PyErr_SetString(PyExc_RuntimeError, refusal_->text().c_str()); }
 
 void Recorder::undo() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
+  cpython::ErrorPause pause;
   if (!undo_.undo()) PyErr_WriteUnraisable(nullptr);
   ops_->restoreWritten();
-  PyErr_Restore(type, value, traceback);
 }
 
 // A reason, at the line that runs now.

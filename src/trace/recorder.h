@@ -240,6 +240,7 @@ class Recorder final : public Operations, public aten::OpSink {
   bool anyForeign(const Arguments& args) const;
   cpython::Ref noteResult(ir::Event event, cpython::Ref result);
   void noteOrigin(PyObject* callee, PyObject* result);
+  bool refusesGarbage(common::ValueId value);
   void describeCall(ir::Event& event, PyObject* callee, const Arguments& args);
   Described describeApart(ir::Event& event, PyObject* callee, const Arguments& args);
   void handOver(Described given);

@@ -9,6 +9,7 @@
 #include <array>
 
 #include "cpython/constant.h"
+#include "cpython/error_pause.h"
 #include "cpython/modules.h"
 #include "trace/recorder.h"
 
@@ -85,10 +86,8 @@ PyObject* Recorder::noteComputed(PyObject* callee, PyObject* const* operands, si
   bool followed = result && callee && (isSimple(result.get()) && result.get() != Py_None);
   Ref copy = followed ? Ref::steal(cpython::distinctCopy(result.get())) : Ref();
   if (!followed || (!copy && !PyBool_Check(result.get()) && !PyUnicode_Check(result.get()))) {
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
+    cpython::ErrorPause pause;
     for (size_t i = 0; i < count; i++) useScalar(operands[i]);
-    PyErr_Restore(type, value, traceback);
     return result.release();
   }
   ir::Event event;
@@ -142,8 +141,7 @@ void Recorder::useScalar(PyObject* value) {
   if (it == scalars_.end()) return;
   ValueId id = it->second;
   scalars_.erase(it);
-  if (collected_.count(id.value))
-    return refuse("unguardable", "what the garbage collector found: a replay makes other garbage");
+  if (refusesGarbage(id)) return;
   if (clocks_.count(id.value))
     return refuse("data_value", "a clock's reading decides what the program does");
   forkOn(id, value);

@@ -30,7 +30,6 @@ class State:
     def __init__(self) -> None:
         self.n = 0
         self.log: list[Any] = []
-        self.quiet = False
         self.logger = logging.Logger("of the program")
 
     def count(self) -> None:
