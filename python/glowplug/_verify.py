@@ -122,6 +122,8 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
                 yield f".<{name}>", cell.cell_contents
     if isinstance(value, (types.ModuleType, type)):
         return  # the process's, not the call's
+    if type(value).__module__.startswith("torch._dynamo."):
+        return  # what another compiler notes of its work
     attributes = getattr(value, "__dict__", None)
     if isinstance(attributes, dict):
         for name, item in attributes.items():

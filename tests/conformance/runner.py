@@ -7,6 +7,9 @@
 - twice: each test method is called twice, without Glowplug: what recorded is to be compared with
   where a test cannot be repeated.
 
+Tests that wait for ever at a second call, without Glowplug too, are called once in both
+("once" in differences.toml).
+
 A server: it reads "mode module" from each line of its input and answers with a line of JSON,
 {"by_id": {id: outcome}, "details": {id: text}, "counts": {...}}. Each run has a forked process of
 its own, so that a crash or a hang ends only that run, and torch is imported once.
@@ -22,6 +25,7 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +37,8 @@ import glowplug
 from glowplug import _C
 
 LIMIT = float(os.environ.get("CONFORMANCE_LIMIT", "300"))  # seconds for one run
+ROWS = tomllib.loads(Path(__file__).with_name("differences.toml").read_text())
+ONCE = {row["test"] for row in ROWS["once"]}
 
 
 class Outcomes(unittest.TestResult):
@@ -71,27 +77,21 @@ class Outcomes(unittest.TestResult):
 
 
 @contextlib.contextmanager
-def calling_methods(call: Callable[[Any], Any]) -> Iterator[None]:
-    """Test methods are called by `call`."""
+def calling_methods(compiled: bool) -> Iterator[None]:
+    """Test methods are called twice, `compiled` through an entry of their own."""
     before = unittest.TestCase._callTestMethod
-    unittest.TestCase._callTestMethod = lambda self, method: before(self, lambda: call(method))
+
+    def call(self: unittest.TestCase, method: Callable[[], Any]) -> None:
+        entry = glowplug.compile(method) if compiled else method
+        if self.id() not in ONCE:
+            entry()
+        before(self, entry)
+
+    unittest.TestCase._callTestMethod = call
     try:
         yield
     finally:
         unittest.TestCase._callTestMethod = before
-
-
-def recorded(method: Callable[[], Any]) -> Any:
-    """Call `method` twice through an entry."""
-    entry = glowplug.compile(method)
-    entry()
-    return entry()
-
-
-def twice(method: Callable[[], Any]) -> Any:
-    """Call `method` twice."""
-    method()
-    return method()
 
 
 def run(module: str, mode: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def run(module: str, mode: str) -> dict[str, Any]:
             _C.evaluate_only_start(True)
             stack.callback(_C.evaluate_only_stop)
         elif mode != "plain":
-            stack.enter_context(calling_methods({"recorded": recorded, "twice": twice}[mode]))
+            stack.enter_context(calling_methods(compiled=mode == "recorded"))
         suite = unittest.defaultTestLoader.loadTestsFromName(f"test.{module}")
         suite.run(outcomes)
     counts = _C.counters()["stats"] | _C.evaluation_counts()

@@ -17,7 +17,7 @@ def modules(mode: str) -> Iterator[object]:
     """The modules of the list, with pytest's marks for `mode`."""
     for line in (HERE / "cpython_modules.txt").read_text().splitlines():
         name, *words = line.split("#")[0].split() or [""]
-        if name and f"not-{mode}" not in words:
+        if name:
             marks = [pytest.mark.slow] if {"slow", f"slow-{mode}"} & {*words} else []
             yield pytest.param(name, marks=marks)
 
