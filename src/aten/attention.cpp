@@ -136,8 +136,9 @@ float* threadMemory(int64_t count) {
 struct Scratch {
   explicit Scratch(const AttentionShape& shape)
       : columns(padded(shape.columns)), depth(padded(shape.valueDepth)) {
-    const int64_t parts[] = {shape.depth * columns, shape.columns * depth, kTileRows * shape.depth,
-                             kTileRows * columns, kTileRows * depth};
+    const bool inPlace = depth == shape.valueDepth;
+    const int64_t parts[] = {shape.depth * columns, inPlace ? 0 : shape.columns * depth,
+                             kTileRows * shape.depth, kTileRows * columns, kTileRows * depth};
     int64_t count = 0;
     for (const int64_t part : parts) count += (part + kLanes - 1) / kLanes * kLanes;
     float* next = threadMemory(count);
@@ -150,39 +151,92 @@ struct Scratch {
 
   const int64_t columns, depth;  // padded
   float* keys;                   // [depth of q, columns]: transposed
-  float* values;                 // [columns, depth]
+  float* values;                 // [columns, depth]; empty where v can be read in place
   float* query;                  // [kTileRows, depth of q]: times the scale
   float* scores;                 // [kTileRows, columns]
   float* result;                 // [kTileRows, depth]
 };
 
-void takeKeysAndValues(const AttentionShape& shape, const float* k, int64_t kRow, const float* v,
-                       int64_t vRow, Scratch& scratch) {
-  std::memset(scratch.keys, 0, static_cast<size_t>(shape.depth * scratch.columns) * sizeof(float));
-  for (int64_t first = 0; first < shape.columns; first += kLanes) {
-    const int64_t end = std::min(first + kLanes, shape.columns);
-    for (int64_t d = 0; d < shape.depth; ++d) {
-      float* to = scratch.keys + d * scratch.columns;
-      for (int64_t j = first; j < end; ++j) to[j] = k[j * kRow + d];
-    }
+// to[c * toStride + r] = from[r * fromStride + c] of kLanes x kLanes numbers, of which `rows` and
+// `columns` are there; the others become 0 where they are rows and are left out where columns.
+GLOWPLUG_AVX512 void transpose(const float* from, int64_t fromStride, int64_t rows, int64_t columns,
+                               float* to, int64_t toStride) {
+  __m512 x[kLanes], y[kLanes];
+  const __mmask16 there = upTo(columns);
+#pragma GCC unroll 16
+  for (int r = 0; r < kLanes; ++r)
+    x[r] = r < rows ? _mm512_maskz_loadu_ps(there, from + r * fromStride) : _mm512_setzero_ps();
+  // Within the 128-bit quarters: pairs of rows, then fours.
+#pragma GCC unroll 8
+  for (int r = 0; r < kLanes; r += 2) {
+    y[r] = _mm512_unpacklo_ps(x[r], x[r + 1]);
+    y[r + 1] = _mm512_unpackhi_ps(x[r], x[r + 1]);
   }
-  const auto bytes = static_cast<size_t>(shape.valueDepth) * sizeof(float);
-  const auto rest = static_cast<size_t>(scratch.depth) * sizeof(float) - bytes;
-  for (int64_t j = 0; j < shape.columns; ++j) {
-    float* to = scratch.values + j * scratch.depth;
-    std::memcpy(to, v + j * vRow, bytes);
-    std::memset(to + shape.valueDepth, 0, rest);
+#pragma GCC unroll 4
+  for (int r = 0; r < kLanes; r += 4) {
+    const __m512d low = _mm512_castps_pd(y[r]), lowNext = _mm512_castps_pd(y[r + 2]);
+    const __m512d high = _mm512_castps_pd(y[r + 1]), highNext = _mm512_castps_pd(y[r + 3]);
+    x[r] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, lowNext));
+    x[r + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, lowNext));
+    x[r + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high, highNext));
+    x[r + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high, highNext));
+  }
+  // x[4 i + c] holds column c, c + 4, c + 8, c + 12 of rows 4 i to 4 i + 3: the quarters change
+  // places.
+#pragma GCC unroll 4
+  for (int c = 0; c < 4; ++c) {
+    const __m512 a = _mm512_shuffle_f32x4(x[c], x[c + 4], 0x88);
+    const __m512 b = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0x88);
+    const __m512 d = _mm512_shuffle_f32x4(x[c], x[c + 4], 0xDD);
+    const __m512 e = _mm512_shuffle_f32x4(x[c + 8], x[c + 12], 0xDD);
+    y[c] = _mm512_shuffle_f32x4(a, b, 0x88);
+    y[c + 8] = _mm512_shuffle_f32x4(a, b, 0xDD);
+    y[c + 4] = _mm512_shuffle_f32x4(d, e, 0x88);
+    y[c + 12] = _mm512_shuffle_f32x4(d, e, 0xDD);
+  }
+  for (int64_t c = 0; c < std::min(columns, kLanes); ++c) _mm512_storeu_ps(to + c * toStride, y[c]);
+}
+
+// to = from * factor; what lies behind `count`, up to `all`, becomes 0.
+GLOWPLUG_AVX512 void scaled(float* to, const float* from, int64_t count, float factor,
+                            int64_t all) {
+  const __m512 factors = _mm512_set1_ps(factor);
+  for (int64_t j = 0; j < all; j += kLanes) {
+    const __m512 x = _mm512_maskz_loadu_ps(upTo(count - j), from + j);
+    _mm512_mask_storeu_ps(to + j, upTo(all - j), _mm512_mul_ps(x, factors));
   }
 }
 
-// Rows [first, first + count) of one head; at most kTileRows.
-void attendRows(const AttentionShape& shape, int64_t first, int64_t count, const float* q,
-                int64_t qRow, const float* mask, int64_t maskRow, float* out, int64_t outRow,
+// What there is of one head; rows are so many elements apart.
+struct Head {
+  const float *q, *k, *v, *mask;
+  float* out;
+  int64_t qRow, kRow, vRow, maskRow, outRow;
+};
+
+// Transposes the keys, and copies the values to where their rows are whole tiles wide.
+void prepare(const AttentionShape& shape, Head& head, Scratch& scratch) {
+  for (int64_t j = 0; j < scratch.columns; j += kLanes) {
+    for (int64_t d = 0; d < shape.depth; d += kLanes) {
+      transpose(head.k + j * head.kRow + d, head.kRow, shape.columns - j, shape.depth - d,
+                scratch.keys + d * scratch.columns + j, scratch.columns);
+    }
+  }
+  if (scratch.depth == shape.valueDepth) return;
+  for (int64_t j = 0; j < shape.columns; ++j) {
+    scaled(scratch.values + j * scratch.depth, head.v + j * head.vRow, shape.valueDepth, 1,
+           scratch.depth);
+  }
+  head.v = scratch.values;
+  head.vRow = scratch.depth;
+}
+
+// Rows [first, first + count); at most kTileRows.
+void attendRows(const AttentionShape& shape, const Head& head, int64_t first, int64_t count,
                 Scratch& scratch) {
   for (int64_t r = 0; r < kTileRows; ++r) {
-    float* to = scratch.query + r * shape.depth;
-    const float* from = q + (first + std::min(r, count - 1)) * qRow;
-    for (int64_t d = 0; d < shape.depth; ++d) to[d] = from[d] * shape.scale;
+    const float* from = head.q + (first + std::min(r, count - 1)) * head.qRow;
+    scaled(scratch.query + r * shape.depth, from, shape.depth, shape.scale, shape.depth);
   }
   const int64_t seen =
       shape.causal ? std::min(first + count, shape.columns) : shape.columns;  // by any of them
@@ -192,21 +246,19 @@ void attendRows(const AttentionShape& shape, int64_t first, int64_t count, const
   }
   float sums[kTileRows] = {};
   for (int64_t r = 0; r < kTileRows; ++r) {
-    float* scores = scratch.scores + r * scratch.columns;
     const int64_t row = first + std::min(r, count - 1);
     const int64_t own = shape.causal ? std::min(row + 1, shape.columns) : shape.columns;
-    const float* added = mask == nullptr ? nullptr : mask + row * maskRow;
-    sums[r] = exponentials(scores, added, own, seen);
+    const float* added = head.mask == nullptr ? nullptr : head.mask + row * head.maskRow;
+    sums[r] = exponentials(scratch.scores + r * scratch.columns, added, own, seen);
   }
   for (int64_t d = 0; d < scratch.depth; d += kTileColumns) {
-    multiply({scratch.scores, scratch.columns, scratch.values + d, scratch.depth,
-              scratch.result + d, scratch.depth, seen});
+    multiply({scratch.scores, scratch.columns, head.v + d, head.vRow, scratch.result + d,
+              scratch.depth, seen});
   }
   for (int64_t r = 0; r < count; ++r) {
     const float factor = sums[r] == 0 ? 0 : 1 / sums[r];
-    const float* from = scratch.result + r * scratch.depth;
-    float* to = out + (first + r) * outRow;
-    for (int64_t d = 0; d < shape.valueDepth; ++d) to[d] = from[d] * factor;
+    scaled(head.out + (first + r) * head.outRow, scratch.result + r * scratch.depth,
+           shape.valueDepth, factor, shape.valueDepth);
   }
 }
 
@@ -219,20 +271,23 @@ void runAttention(const AttentionShape& shape, const AttentionTensors& t) {
     Scratch scratch(shape);
     for (int64_t item = begin; item < end; ++item) {
       const int64_t batch = item / shape.heads, head = item % shape.heads;
-      const auto of = [&](auto* data, const AttentionStrides& strides, int64_t number) {
+      const auto at = [&](auto* data, const AttentionStrides& strides, int64_t number) {
         return data == nullptr ? data : data + batch * strides.batch + number * strides.head;
       };
-      const auto at = [&](auto* data, const AttentionStrides& strides) {
-        return of(data, strides, head);
-      };
       const int64_t key = head / shape.headsPerKey;
-      takeKeysAndValues(shape, of(t.k, t.kStrides, key), t.kStrides.row, of(t.v, t.vStrides, key),
-                        t.vStrides.row, scratch);
-      for (int64_t row = 0; row < shape.rows; row += kTileRows) {
-        attendRows(shape, row, std::min(kTileRows, shape.rows - row), at(t.q, t.qStrides),
-                   t.qStrides.row, at(t.mask, t.maskStrides), t.maskStrides.row,
-                   at(t.out, t.outStrides), t.outStrides.row, scratch);
-      }
+      Head own{at(t.q, t.qStrides, head),
+               at(t.k, t.kStrides, key),
+               at(t.v, t.vStrides, key),
+               at(t.mask, t.maskStrides, head),
+               at(t.out, t.outStrides, head),
+               t.qStrides.row,
+               t.kStrides.row,
+               t.vStrides.row,
+               t.maskStrides.row,
+               t.outStrides.row};
+      prepare(shape, own, scratch);
+      for (int64_t row = 0; row < shape.rows; row += kTileRows)
+        attendRows(shape, own, row, std::min(kTileRows, shape.rows - row), scratch);
     }
   });
 }
